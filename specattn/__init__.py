@@ -1,0 +1,1 @@
+"""Spectral conditioning of attention: `condition`, `fold`, `corrections`, spectra and Jacobians."""
