@@ -1,0 +1,126 @@
+"""Checkpoints: everything a run needs to go on exactly, in files that are whole or absent and cannot run code.
+
+`checkpoint-<step>.pt` holds tensors and plain values (read with weights_only), `checkpoint-<step>.pt.sha256`
+its hash (as `sha256sum -c` reads it). The two newest are kept, and a copy of the best as `best.pt`.
+"""
+
+import hashlib
+import io
+import os
+import shutil
+from pathlib import Path
+
+import torch
+
+from train.errors import UserError
+
+KEPT = 2
+
+
+def save(folder: Path, step: int, state: dict) -> Path:
+    """Write a checkpoint whole or not at all, then remove all but the newest two.
+
+    Raises:
+        UserError: the disk is full or refuses; the checkpoints that were there are untouched.
+    """
+    path = folder / f"checkpoint-{step:09d}.pt"
+    _write(path, _encoded(state))
+    for old in checkpoints(folder)[:-KEPT]:
+        _remove(old)
+    return path
+
+
+def keep_best(folder: Path, path: Path) -> None:
+    """Keep a copy of a checkpoint as best.pt (a hard link where the file system has them)."""
+    for source, target in ((_hash_file(path), _hash_file(folder / "best.pt")), (path, folder / "best.pt")):
+        temporary = target.with_name(f".{target.name}.tmp")
+        temporary.unlink(missing_ok=True)
+        try:
+            os.link(source, temporary)
+        except OSError:
+            shutil.copyfile(source, temporary)
+        os.replace(temporary, target)
+
+
+def checkpoints(folder: Path) -> list[Path]:
+    """A folder's checkpoints, oldest first."""
+    return sorted(folder.glob("checkpoint-*.pt"))
+
+
+def newest(folder: Path) -> tuple[dict | None, list[str]]:
+    """The newest checkpoint that is sound, and a line about each damaged one that was passed over.
+
+    Raises:
+        UserError: there are checkpoints, and none is sound.
+    """
+    damaged = []
+    for path in reversed(checkpoints(folder)):
+        try:
+            return load(path), damaged
+        except UserError as error:
+            damaged.append(str(error))
+    if damaged:
+        raise UserError(f"{damaged[0]}; no other checkpoint is sound: move {folder} away to start again")
+    return None, []
+
+
+def load(path: Path) -> dict:
+    """Read a checkpoint onto the CPU.
+
+    Raises:
+        UserError: it is not there, damaged, or holds more than tensors and plain values.
+    """
+    try:
+        content = path.read_bytes()
+        expected = _hash_file(path).read_text().split()
+    except OSError as error:
+        raise UserError(f"{error.filename} cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        expected = []
+    if not expected or hashlib.sha256(content).hexdigest() != expected[0]:
+        raise UserError(f"{path} is damaged (its sha256 differs from {_hash_file(path).name})")
+    try:
+        return torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
+    except Exception as error:  # whatever torch's reader raises, the file is not a checkpoint of ours
+        raise UserError(f"{path} is not a checkpoint: {str(error).splitlines()[0]}") from None
+
+
+def remove_all(folder: Path) -> None:
+    """Remove every checkpoint of a run."""
+    for path in [*checkpoints(folder), folder / "best.pt"]:
+        _remove(path)
+
+
+def _remove(path: Path) -> None:
+    path.unlink(missing_ok=True)
+    _hash_file(path).unlink(missing_ok=True)
+
+
+def _hash_file(path: Path) -> Path:
+    return path.with_name(path.name + ".sha256")
+
+
+def _encoded(state: dict) -> bytes:
+    buffer = io.BytesIO()
+    torch.save(state, buffer)
+    return buffer.getvalue()
+
+
+def _write(path: Path, content: bytes) -> None:
+    """The hash is in place before the checkpoint takes its name, so that a checkpoint always has one."""
+    digest = f"{hashlib.sha256(content).hexdigest()}  {path.name}\n".encode()
+    temporaries = []
+    try:
+        for target, data in ((_hash_file(path), digest), (path, content)):
+            temporary = target.with_name(f".{target.name}.tmp")
+            temporaries.append(temporary)
+            with open(temporary, "wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(temporary, target)
+    except OSError as error:
+        raise UserError(f"cannot write {path}: {error.strerror}; the earlier checkpoint is untouched") from None
+    finally:
+        for temporary in temporaries:
+            temporary.unlink(missing_ok=True)

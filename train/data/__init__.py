@@ -1,0 +1,1 @@
+"""Data sets: where they lie, how they are checked, and which samples make up which batch."""

@@ -1,0 +1,134 @@
+"""Small image sets (digits, CIFAR-10): held in memory and augmented on whole batches, so that a step computes.
+
+The random numbers of a batch are drawn for the whole global batch, so that every device sees the same
+augmentation of the same sample whatever the number of devices.
+"""
+
+import io
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy
+import torch
+from omegaconf import DictConfig
+from torch.nn import functional as F
+
+from train.data.plan import BatchPlan, shard
+from train.distributed import Place
+from train.errors import UserError
+from train.randomness import AUGMENT, SUBSET, generator, permutation
+
+Batch = tuple[torch.Tensor, torch.Tensor]
+
+
+def digits() -> tuple[Batch, Batch]:
+    """scikit-learn's handwritten digits: uint8 images [N, 1, 8, 8] and int64 labels, 1,437 / 360."""
+    from sklearn.datasets import load_digits
+    from sklearn.model_selection import train_test_split
+
+    data = load_digits()
+    images = torch.from_numpy((data.images * (255 / 16)).round().astype(numpy.uint8))[:, None]
+    labels = torch.from_numpy(data.target.astype(numpy.int64))
+    train, test = train_test_split(numpy.arange(len(labels)), test_size=360, stratify=data.target, random_state=0)
+    return (images[train], labels[train]), (images[test], labels[test])
+
+
+def cifar10(root: Path) -> tuple[Batch, Batch]:
+    """CIFAR-10 from the hub's parquet files: uint8 images [N, 3, 32, 32] and int64 labels, 50,000 / 10,000."""
+    return _parquet(root / "cifar10", "train"), _parquet(root / "cifar10", "test")
+
+
+def _parquet(folder: Path, split: str) -> Batch:
+    import pyarrow.parquet
+    from PIL import Image
+
+    files = sorted(folder.glob(f"{split}-*.parquet"))
+    tables = []
+    for file in files:
+        try:
+            tables.append(pyarrow.parquet.read_table(file))
+        except (pyarrow.ArrowException, OSError) as error:
+            raise UserError(f"{file} cannot be read as parquet: {str(error).splitlines()[0]}") from None
+    images, labels = [], []
+    for table in tables:
+        column = next((name for name in ("img", "image") if name in table.column_names), None)
+        if column is None or "label" not in table.column_names:
+            raise UserError(f"{files[0]} has columns {table.column_names}: img and label are needed")
+        for cell in table[column].combine_chunks().field("bytes").to_pylist():
+            images.append(numpy.asarray(Image.open(io.BytesIO(cell)).convert("RGB")))
+        labels.append(table["label"].to_numpy())
+    pixels = torch.from_numpy(numpy.stack(images)).permute(0, 3, 1, 2).contiguous()
+    return pixels, torch.from_numpy(numpy.concatenate(labels).astype(numpy.int64))
+
+
+class SmallImages:
+    """An image set in memory, on the device that trains."""
+
+    def __init__(self, config: DictConfig, place: Place) -> None:
+        self.options, self.place, self.seed = config.dataset, place, config.seed
+        if config.dataset.name == "digits":
+            train, test = digits()
+        else:
+            train, test = cifar10(Path(config.data_root).expanduser())
+        if self.options.train_size is not None:
+            if not 0 < self.options.train_size <= len(train[1]):
+                raise UserError(f"dataset.train_size={self.options.train_size}: there are {len(train[1])} images")
+            chosen = permutation(len(train[1]), SUBSET)[: self.options.train_size]  # the same for every seed
+            train = train[0][chosen], train[1][chosen]
+        self.train = tuple(part.to(place.device) for part in train)
+        self.test = tuple(part.to(place.device) for part in test)
+        shape = (1, -1, 1, 1)
+        self.mean = 255 * torch.tensor(self.options.mean, device=place.device).view(shape)
+        self.std = 255 * torch.tensor(self.options.std, device=place.device).view(shape)
+        self.plan = BatchPlan(
+            len(self.train[1]),
+            config.batch_size,
+            config.seed,
+            place,
+            config.runtime.micro_batch,
+            self.options.repeats,
+        )
+
+    def batches(self, start: int, stop: int) -> Iterator[list[Batch]]:
+        """This rank's micro-batches for the steps start..stop-1: float images [B, C, H, W], int64 labels [B]."""
+        for epoch, position, parts in self.plan.micro_batches(start, stop):
+            window, mirrored = self._draw(epoch, position)
+            batch = []
+            for part, indices in parts:
+                images = self.train[0][indices.to(self.place.device)]
+                images = augment(images, self.options.pad, window[part], mirrored[part])
+                batch.append((self._normalised(images), self.train[1][indices.to(self.place.device)]))
+            yield batch
+
+    def evaluation_batches(self, size: int) -> Iterator[Batch]:
+        """This rank's share of the test set, in order, without padding or augmentation."""
+        share = torch.tensor(list(shard(len(self.test[1]), self.place)), device=self.place.device)
+        for indices in share.split(size):
+            yield self._normalised(self.test[0][indices]), self.test[1][indices]
+
+    def _draw(self, epoch: int, position: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """Crop offsets [B, 2] and mirror flags [B] of one global batch."""
+        stream = generator(self.seed, AUGMENT, epoch, position)
+        window = torch.randint(0, 2 * self.options.pad + 1, (self.plan.batch, 2), generator=stream)
+        mirrored = torch.rand(self.plan.batch, generator=stream) < self.options.flip
+        return window.to(self.place.device), mirrored.to(self.place.device)
+
+    def _normalised(self, images: torch.Tensor) -> torch.Tensor:
+        return (images.float() - self.mean) / self.std
+
+
+def augment(images: torch.Tensor, pad: int, window: torch.Tensor, mirrored: torch.Tensor) -> torch.Tensor:
+    """Random crop after zero padding, and mirroring, of a whole batch at once.
+
+    Args:
+        images: uint8 [B, C, H, W].
+        pad: pixels of zero padding on every side.
+        window: int64 [B, 2], top and left of the crop within the padded image, 0..2·pad.
+        mirrored: bool [B].
+    """
+    if pad:
+        height, width = images.shape[-2:]
+        windows = F.pad(images, [pad] * 4).unfold(2, height, 1).unfold(3, width, 1)
+        rows = torch.arange(len(images), device=images.device)
+        images = windows[rows, :, window[:, 0], window[:, 1]]
+    return torch.where(mirrored[:, None, None, None], images.flip(-1), images)

@@ -1,0 +1,27 @@
+"""What can end a run, and the exit status that says so.
+
+| status | meaning |
+|---|---|
+| 0 | complete (or nothing left to do) |
+| 1 | a job failed: the error is in its summary.json |
+| 2 | a mistake in what was asked: one line says which; nothing was created |
+| 3 | the loss or a gradient stopped being finite: step, layer, lr and λ were printed |
+| 75 | stopped by a signal after saving: the same command resumes (EX_TEMPFAIL) |
+"""
+
+FAILED = 1
+USAGE = 2
+DIVERGED = 3
+RESUME = 75
+
+
+class UserError(Exception):
+    """A mistake that the user can mend: shown as one line, without a traceback, exit status 2."""
+
+
+class Diverged(Exception):
+    """Training reached a loss or gradient that is not finite; exit status 3."""
+
+
+class Stopped(Exception):
+    """A signal asked for a stop, and everything was saved; exit status 75."""

@@ -1,0 +1,103 @@
+"""The run folder: a deterministic name, a lock, and what may not change inside it."""
+
+import fcntl
+import hashlib
+import json
+import re
+from pathlib import Path
+from typing import TextIO
+
+import yaml
+from omegaconf import DictConfig
+
+from train.compose import flatten, result_changing
+from train.errors import UserError
+from train.schema import RESULT_KEYS
+
+LONGEST = 120  # characters of a folder's name; file systems stop at 255 bytes
+
+
+def tag(config: DictConfig) -> str:
+    """`baseline`, or `<method>-lam<number>` with each non-default of layout, targets, when and modules."""
+    conditioning = config.conditioning
+    if conditioning.lam == 0:
+        return "baseline"
+    parts = [f"{conditioning.method}-lam{conditioning.lam:g}"]
+    defaults = {"layout": "matrix", "targets": "qkv", "when": "persistent", "modules": None}
+    parts += [f"{key}={conditioning[key]}" for key, default in defaults.items() if conditioning[key] != default]
+    return ",".join(parts)
+
+
+def run_folder(config: DictConfig, distinguishing: list[str]) -> Path:
+    """`<output_root>/<experiment>/<tag>[,key=value of what else differs]/seed<k>`, as an absolute path.
+
+    Args:
+        distinguishing: what `train.compose.distinguishing` gives; hashed where it is long.
+    """
+    name = ",".join([tag(config), *distinguishing])
+    safe = re.sub(r"[^A-Za-z0-9_.,=+-]", "_", name)
+    if safe != name or len(safe) > LONGEST:
+        # Two names must never become one folder: what was cut or replaced is told apart by a hash.
+        digest = hashlib.sha256(name.encode()).hexdigest()[:10]
+        safe = f"{safe[:LONGEST]}~{digest}"
+    return Path(config.output_root).expanduser().absolute() / config.experiment / safe / f"seed{config.seed}"
+
+
+def check_unchanged(folder: Path, config: DictConfig) -> None:
+    """Refuse to go on in a folder that holds a run of another config.
+
+    Raises:
+        UserError: naming the keys that differ.
+    """
+    path = folder / "config.yaml"
+    if not path.exists():
+        return
+    held, asked = flatten(result_changing_of(path)), flatten(result_changing(config))
+    changed = [key for key in sorted(held.keys() | asked.keys()) if held.get(key) != asked.get(key)]
+    if changed:
+        shown = "; ".join(f"{key}: {held.get(key)!r} there, {asked.get(key)!r} asked" for key in changed[:5])
+        more = f" and {len(changed) - 5} more" if len(changed) > 5 else ""
+        raise UserError(
+            f"{folder} holds a run of another config ({shown}{more}): set output_root to another folder, or move it"
+        )
+
+
+def result_changing_of(path: Path) -> dict:
+    """The result-changing part of a recorded config.yaml.
+
+    Raises:
+        UserError: the file is not a recorded config.
+    """
+    try:
+        recorded = yaml.safe_load(path.read_text())
+        return {key: recorded[key] for key in RESULT_KEYS}
+    except (yaml.YAMLError, UnicodeDecodeError, KeyError, TypeError) as error:
+        raise UserError(f"{path} is damaged ({type(error).__name__}): move the run folder away") from None
+
+
+def summary(folder: Path) -> dict:
+    """What a folder's summary.json says; empty where there is none that can be read.
+
+    Its `status` is running, complete, stopped, failed or diverged.
+    """
+    try:
+        content = json.loads((folder / "summary.json").read_text())
+    except (OSError, ValueError):
+        return {}
+    return content if isinstance(content, dict) else {}
+
+
+def lock(folder: Path) -> TextIO:
+    """Hold a run folder for this process and its children, until all of them have ended.
+
+    Raises:
+        UserError: another process holds it.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    handle = open(folder / "lock", "a")  # noqa: SIM115 - held open as long as the run goes
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        handle.close()
+        raise UserError(f"another process is running in {folder}: wait for it, or stop it") from None
+    return handle

@@ -1,0 +1,249 @@
+"""The loop: build, resume, then for each step lr, batch, loss, backward, clip, step, EMA, log, evaluate, save, stop.
+
+`train` is what every process of a run calls. `steps` is one generator that advances by one optimizer step, so
+that it reads from top to bottom and can be timed against a bare loop (scripts/bench_loop.py).
+"""
+
+import contextlib
+import math
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import torch
+from omegaconf import DictConfig
+from torch.nn.parallel import DistributedDataParallel
+
+import specattn
+from train import checkpoint, randomness, tasks
+from train.distributed import Place, peak_memory, summed
+from train.errors import Diverged, Stopped
+from train.finite import first_non_finite
+from train.optimizer import (
+    Length,
+    Precision,
+    Schedule,
+    build_ema,
+    build_optimizer,
+    in_steps,
+    scaled_lr,
+    update_ema,
+)
+from train.progress import Progress
+from train.record import Record, plain_config
+from train.signals import StopFlag
+
+
+class Run:
+    """Everything one process needs to train, and how far it has come."""
+
+    def __init__(self, config: DictConfig, folder: Path, place: Place) -> None:
+        self.config, self.folder, self.place = config, folder, place
+        torch.use_deterministic_algorithms(config.runtime.deterministic)
+        self.task = tasks.build(config, place)
+        self.length = Length.of(config.schedule, self.task.steps_per_epoch)
+        self.evaluate_every = in_steps(config.evaluate, self.task.steps_per_epoch)
+        self.save_every = config.runtime.save_steps or self.evaluate_every
+        self.probe_every = in_steps(config.probe, self.task.steps_per_epoch)
+
+        randomness.seed_everything(config.seed, randomness.BUILD)
+        self.model = specattn.condition(tasks.build_model(config), **config.conditioning).to(place.device)
+        if config.runtime.channels_last:
+            self.model.to(memory_format=torch.channels_last)
+        self.ema = build_ema(config, self.model, self.task.steps_per_epoch)
+        if config.runtime.compile:
+            self.model.compile()
+        self.optimizer = build_optimizer(config, self.model)
+        self.schedule = Schedule(config, self.optimizer, self.length)
+        self.precision = Precision(config.runtime.precision, place.device)
+        self.ddp = self.model
+        if place.world > 1:
+            self.ddp = DistributedDataParallel(
+                self.model, device_ids=[place.device.index] if place.device.type == "cuda" else None
+            )
+
+        self.step = 0  # optimizer steps completed
+        self.seconds = 0.0  # spent in steps: evaluation, saving and probing apart
+        self.losses: list[float] = []  # of the steps since the last train event, over all ranks
+        self.metrics: dict[str, float] = {}  # of the last evaluation
+        self.best: dict | None = None  # the primary metric's best evaluation so far, and its step
+        self.record = Record(folder, config, place)
+        self.say = Progress(place, self.length)
+        self.stop = StopFlag()
+
+    def due(self, every: int | None) -> bool:
+        """Whether something that happens every so many steps happens now; the last step always counts."""
+        return every is not None and (self.step % every == 0 or self.step == self.length.steps)
+
+    def state(self) -> dict:
+        """What a checkpoint holds: tensors and plain values, enough to go on exactly."""
+        return {
+            "config": plain_config(self.config),
+            "model": self.model.state_dict(),
+            "ema": self.ema.module.state_dict() if self.ema else None,
+            "optimizer": self.optimizer.state_dict(),
+            "scaler": self.precision.scaler.state_dict(),
+            **{name: getattr(self, name) for name in ("step", "seconds", "losses", "metrics", "best")},
+        }
+
+    def load(self, state: dict) -> None:
+        """Go on from a checkpoint."""
+        self.model.load_state_dict(state["model"])
+        if self.ema:
+            self.ema.module.load_state_dict(state["ema"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        if self.precision.scaler.is_enabled() and state["scaler"]:
+            self.precision.scaler.load_state_dict(state["scaler"])
+        for name in ("step", "seconds", "losses", "metrics", "best"):
+            setattr(self, name, state[name])
+
+
+def train(config: DictConfig, folder: Path, place: Place) -> dict[str, float]:
+    """Train one run to its end, going on from what its folder holds; returns the final metrics.
+
+    Raises:
+        Stopped: a signal came; everything is saved.
+        Diverged: a loss is not finite; nothing was updated with it.
+        UserError: the config cannot be run as it is.
+    """
+    run = Run(config, folder, place)
+    state, damaged = checkpoint.newest(folder)
+    if state is not None:
+        run.load(state)
+        del state
+    for line in damaged:
+        run.say.line(f"{line}: going on from the one before")
+    run.record.begin(run.step, run.precision.name)
+    run.say.start(run.step, f"global batch {config.batch_size}, lr {scaled_lr(config):g}, {run.precision.name}")
+    run.record.summary("running", step=run.step)
+    if run.step == 0 and run.probe_every:
+        probe(run)
+    for _ in steps(run):
+        pass
+    run.record.summary("complete", **totals(run))
+    if not config.runtime.keep_checkpoints and place.first:
+        checkpoint.remove_all(folder)
+    return run.metrics
+
+
+def steps(run: Run) -> Iterator[int]:
+    """Take the run's remaining optimizer steps; yields the number completed after each."""
+    config, place, scaler = run.config, run.place, run.precision.scaler
+    trained = [parameter for parameter in run.model.parameters() if parameter.requires_grad]
+    run.model.train()
+    began = time.perf_counter()
+    for batches in run.task.batches(run.step, run.length.steps):
+        lr = run.schedule.set(run.step)
+        loss = torch.zeros((), device=place.device)
+        for index, batch in enumerate(batches):
+            randomness.seed_everything(config.seed, randomness.MODEL, run.step, place.rank, index)
+            alone = place.world == 1 or index == len(batches) - 1  # gradients are exchanged with the last one
+            with contextlib.nullcontext() if alone else run.ddp.no_sync():
+                with run.precision.autocast():
+                    part = run.task.loss(run.ddp, batch) / len(batches)
+                scaler.scale(part).backward()
+            loss += part.detach()
+        total, stopping = summed(torch.stack([loss, loss.new_tensor(run.stop.asked)]), place).tolist()
+        mean = total / place.world
+        if not math.isfinite(mean):
+            raise Diverged(explained(run, batches, mean, lr))
+        if config.optimizer.clip_grad is not None:
+            scaler.unscale_(run.optimizer)
+            torch.nn.utils.clip_grad_norm_(trained, config.optimizer.clip_grad)
+        scaler.step(run.optimizer)
+        scaler.update()
+        run.optimizer.zero_grad()
+        run.step += 1
+        if run.ema and run.step % config.ema.every == 0:
+            update_ema(run.ema, run.model, run.step)
+        run.losses.append(mean)
+        now = time.perf_counter()
+        run.seconds += now - began
+        run.say.step(run.step, mean, lr)
+
+        if run.due(config.runtime.log_steps):
+            log(run, lr)
+        if run.due(run.probe_every):
+            probe(run)
+        if run.due(run.evaluate_every):
+            evaluate(run)
+        if run.due(run.save_every) or stopping:
+            save(run)
+        if stopping and run.step < run.length.steps:
+            run.record.summary("stopped", **totals(run))
+            raise Stopped(f"stopped after step {run.step}: the same command goes on from there")
+        began = time.perf_counter()
+        yield run.step
+
+
+def log(run: Run, lr: float) -> None:
+    """Record the mean loss of the steps since the last time."""
+    run.record.log("train", run.step, timing(run), loss=math.fsum(run.losses) / len(run.losses), lr=lr)
+    run.losses.clear()
+
+
+def evaluate(run: Run) -> None:
+    """Evaluate the weights that the recipe reports (`ema.evaluate`), and where it averages, the others beside."""
+    models = {"raw": run.model} | ({"ema": run.ema.module} if run.ema else {})
+    shown = "ema" if run.ema and run.config.ema.evaluate else "raw"
+    results = {}
+    for name, model in models.items():
+        model.eval()
+        with run.precision.autocast():
+            results[name] = run.task.evaluate(model)
+        model.train()
+    run.metrics = results.pop(shown)
+    for name, other in results.items():
+        run.metrics |= {f"{name}_{key}": value for key, value in other.items()}
+    value = run.metrics[run.task.primary]
+    if run.best is None or value > run.best[run.task.primary]:
+        run.best = {run.task.primary: value, "step": run.step}
+    run.record.log("evaluate", run.step, **run.metrics)
+    run.say.line(f"step {run.step}: " + ", ".join(f"{k} {v:.4g}" for k, v in run.metrics.items()))
+
+
+def probe(run: Run) -> None:
+    """Record the singular values of every W and W + C (they cost an SVD each, hence their own interval)."""
+    if run.place.first:
+        run.record.log("spectra", run.step, weights=specattn.weight_spectra(run.model))
+
+
+def save(run: Run) -> None:
+    """Write a checkpoint; also as the best, where it is."""
+    if run.place.first:
+        path = checkpoint.save(run.folder, run.step, run.state())
+        if run.best and run.best["step"] == run.step:
+            checkpoint.keep_best(run.folder, path)
+
+
+def timing(run: Run) -> dict:
+    """What a clock and an allocator say."""
+    return {
+        "seconds": run.seconds,
+        "samples_per_second": run.step * run.config.batch_size / run.seconds,
+        "peak_memory_bytes": peak_memory(run.place),
+    }
+
+
+def totals(run: Run) -> dict:
+    """What summary.json says of a run so far."""
+    return {
+        "step": run.step,
+        "steps": run.length.steps,
+        "epochs": run.step / run.length.steps_per_epoch,
+        "parameters": sum(parameter.numel() for parameter in run.model.parameters()),
+        "primary": run.task.primary,
+        "metrics": run.metrics,
+        "best": run.best,
+        "timing": timing(run),
+    }
+
+
+def explained(run: Run, batches: list, loss: float, lr: float) -> str:
+    """One line on a loss that is not finite."""
+    where = first_non_finite(run.model, lambda: [run.task.loss(run.model, batch) for batch in batches])
+    conditioning = run.config.conditioning
+    return (
+        f"step {run.step + 1}: the loss is {loss}; first in {where}; lr {lr:g}, λ {conditioning.lam:g} "
+        f"({conditioning.method}), {run.precision.name}: lower the learning rate or λ, clip the gradient, or use bf16/fp32"
+    )

@@ -1,0 +1,120 @@
+"""Optimizer, learning-rate schedule, loss scaling and weight average, from timm and torch."""
+
+import contextlib
+import math
+from dataclasses import dataclass
+
+import torch
+from omegaconf import DictConfig
+from timm.optim import create_optimizer_v2
+from timm.scheduler import CosineLRScheduler
+from timm.utils import ModelEmaV3
+from torch import nn
+
+from train.errors import UserError
+
+
+@dataclass(frozen=True)
+class Length:
+    """How long a run is, in optimizer steps."""
+
+    steps: int
+    steps_per_epoch: int
+
+    @classmethod
+    def of(cls, schedule: DictConfig, steps_per_epoch: int) -> "Length":
+        """The length that `schedule.steps` or `schedule.epochs` asks for."""
+        return cls(in_steps(schedule, steps_per_epoch), steps_per_epoch)
+
+
+def in_steps(every: DictConfig, steps_per_epoch: int, prefix: str = "") -> int | None:
+    """A duration given in `<prefix>steps` or `<prefix>epochs`, in steps; None where neither is set."""
+    steps, epochs = every[f"{prefix}steps"], every[f"{prefix}epochs"]
+    if steps is not None:
+        return int(steps)
+    return None if epochs is None else max(1, round(epochs * steps_per_epoch)) if epochs else 0
+
+
+def scaled_lr(config: DictConfig) -> float:
+    """The learning rate for this global batch, by the recipe's own rule (absolute, or linear in the batch)."""
+    optimizer = config.optimizer
+    if optimizer.lr_scaling == "linear":
+        return optimizer.lr * config.batch_size / optimizer.reference_batch
+    return optimizer.lr
+
+
+def build_optimizer(config: DictConfig, model: nn.Module) -> torch.optim.Optimizer:
+    """A timm optimizer with its groups of decayed and undecayed parameters."""
+    options = config.optimizer
+    extra = {"betas": tuple(options.betas)} if "adam" in options.name or options.name == "lion" else {}
+    try:
+        return create_optimizer_v2(
+            model,
+            opt=options.name,
+            lr=scaled_lr(config),
+            weight_decay=options.weight_decay,
+            filter_bias_and_bn=options.no_decay == "1d",
+            eps=options.eps,
+            **extra,
+        )
+    except (AssertionError, TypeError, ValueError) as error:
+        raise UserError(f"optimizer.name={options.name}: {str(error).splitlines()[0]}") from None
+
+
+class Schedule:
+    """The learning rate as a pure function of the step, so that a resumed run needs no state for it."""
+
+    def __init__(self, config: DictConfig, optimizer: torch.optim.Optimizer, length: Length) -> None:
+        schedule = config.schedule
+        self.optimizer = optimizer
+        self.per = length.steps_per_epoch if schedule.per == "epoch" else 1
+        total = math.ceil(length.steps / self.per)
+        warmup = (in_steps(schedule, length.steps_per_epoch, "warmup_") or 0) / self.per
+        if warmup >= total:
+            raise UserError(f"schedule: the warm-up ({warmup:g}) is as long as the run ({total})")
+        cosine = schedule.name == "cosine"
+        self.timm = CosineLRScheduler(
+            optimizer,
+            t_initial=total - (warmup if schedule.warmup_prefix else 0),
+            lr_min=schedule.min_lr if cosine else scaled_lr(config),
+            warmup_t=warmup,
+            warmup_lr_init=schedule.warmup_lr,
+            warmup_prefix=schedule.warmup_prefix,
+            t_in_epochs=False,
+        )
+
+    def set(self, step: int) -> float:
+        """Set every group's learning rate for the step (0 is the first); returns the first group's."""
+        self.timm.step_update(step // self.per)
+        return self.optimizer.param_groups[0]["lr"]
+
+
+def build_ema(config: DictConfig, model: nn.Module, steps_per_epoch: int) -> ModelEmaV3 | None:
+    """timm's weight average, or None."""
+    if not config.ema.decay:
+        return None
+    copy_until = round(config.ema.copy_epochs * steps_per_epoch)
+    return ModelEmaV3(model, decay=config.ema.decay, update_after_step=copy_until)
+
+
+def update_ema(ema: ModelEmaV3, model: nn.Module, completed: int) -> None:
+    """Average in the weights after `completed` steps; until `copy_epochs` the average only copies them."""
+    ema.update(model, step=completed if ema.update_after_step else None)
+
+
+class Precision:
+    """Autocast and loss scaling: bf16, fp16 (with a scaler) or fp32."""
+
+    def __init__(self, name: str, device: torch.device) -> None:
+        if name == "auto":
+            name = "bf16" if device.type == "cuda" and torch.cuda.is_bf16_supported(False) else "fp32"
+        self.name = name
+        self.device = device.type
+        self.dtype = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}[name]
+        self.scaler = torch.amp.GradScaler(self.device, enabled=name == "fp16")
+
+    def autocast(self) -> contextlib.AbstractContextManager:
+        """The context for a forward pass and its loss."""
+        if self.name == "fp32":
+            return contextlib.nullcontext()
+        return torch.autocast(self.device, self.dtype)

@@ -1,0 +1,177 @@
+"""The record of a run: config.yaml, environment.json, metrics.jsonl and summary.json in its folder.
+
+metrics.jsonl is the truth: one JSON object a line, each with `step` (optimizer steps completed) and `event`.
+What a clock or an allocator says stands apart under `timing`, since it differs from run to run. Paths are
+written as `${DATA_ROOT}/…` and `${OUTPUT_ROOT}/…`; no host or user name is written.
+"""
+
+import hashlib
+import importlib.metadata
+import json
+import os
+import platform
+import subprocess
+from pathlib import Path
+
+import torch
+import yaml
+from omegaconf import DictConfig, OmegaConf
+
+from train.distributed import Place
+from train.folder import tag
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+PACKAGES = (
+    "specattn",
+    "torch",
+    "torchvision",
+    "timm",
+    "transformers",
+    "numpy",
+    "hydra-core",
+    "datasets",
+    "wandb",
+)
+
+
+def write(path: Path, text: str) -> None:
+    """Write a small file whole or not at all."""
+    temporary = path.with_name(f".{path.name}.tmp")
+    try:
+        with open(temporary, "w") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def plain_config(config: DictConfig) -> dict:
+    """The resolved config as plain values, with the machine's paths written as variables."""
+    values = OmegaConf.to_container(config, resolve=True)
+    values["checkpoint"] = scrubbed(values["checkpoint"], config) if values["checkpoint"] else None
+    values["data_root"] = "${DATA_ROOT}" if values["data_root"] else None
+    values["output_root"] = "${OUTPUT_ROOT}"
+    return values
+
+
+def scrubbed(text: str, config: DictConfig) -> str:
+    """A text without this machine's paths."""
+    for root, variable in ((config.data_root, "DATA_ROOT"), (config.output_root, "OUTPUT_ROOT")):
+        if root:
+            for spelling in (str(Path(root).expanduser().absolute()), str(root)):
+                if len(spelling) > 1:
+                    text = text.replace(spelling, f"${{{variable}}}")
+    return text.replace(str(REPOSITORY), "${SPECATTN}").replace(str(Path.home()), "~")
+
+
+def environment(place: Place, precision: str) -> dict:
+    """Versions, commit and device of this run."""
+    versions = {}
+    for name in PACKAGES:
+        try:
+            versions[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            versions[name] = None
+    device = torch.cuda.get_device_name(place.device) if place.device.type == "cuda" else _cpu_name()
+    return {
+        "versions": versions,
+        "python": platform.python_version(),
+        "git": _git(),
+        "device": device,
+        "devices": place.world,
+        "threads": torch.get_num_threads(),
+        "cores": os.cpu_count(),
+        "precision": precision,
+        "deterministic": torch.are_deterministic_algorithms_enabled(),
+    }
+
+
+def _cpu_name() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.machine()
+    return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), platform.machine())
+
+
+def _git() -> dict | None:
+    """Commit, whether the tracked files differ from it, and a hash of the difference; None outside a checkout."""
+
+    def ask(*words: str) -> str:
+        return subprocess.run(
+            ["git", "-C", str(REPOSITORY), *words],
+            capture_output=True,
+            text=True,
+            check=True,
+            errors="replace",
+        ).stdout
+
+    try:
+        difference = ask("diff", "HEAD")
+        commit = ask("rev-parse", "HEAD").strip()
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return {
+        "commit": commit,
+        "dirty": bool(difference),
+        "diff_sha256": hashlib.sha256(difference.encode()).hexdigest() if difference else None,
+    }
+
+
+class Record:
+    """What one run writes; every rank may call, only rank 0 writes."""
+
+    def __init__(self, folder: Path, config: DictConfig, place: Place) -> None:
+        self.folder, self.config, self.place = folder, config, place
+        self.metrics = folder / "metrics.jsonl"
+
+    def begin(self, step: int, precision: str) -> None:
+        """Write config and environment, and cut metrics.jsonl back to the step that the run goes on from."""
+        if not self.place.first:
+            return
+        write(self.folder / "config.yaml", yaml.safe_dump(plain_config(self.config), sort_keys=False))
+        kept = [line for line in read_metrics(self.metrics) if line["step"] <= step] if step else []
+        write(self.metrics, "".join(json.dumps(line) + "\n" for line in kept))
+        history = self.folder / "environment.json"
+        sessions = json.loads(history.read_text())["sessions"] if step and history.exists() else []
+        sessions.append({"from_step": step, **environment(self.place, precision)})
+        write(history, json.dumps({"sessions": sessions}, indent=1) + "\n")
+
+    def log(self, event: str, step: int, timing: dict | None = None, **values: object) -> None:
+        """Append one event."""
+        if not self.place.first:
+            return
+        line = {"step": step, "event": event, **values} | ({"timing": timing} if timing else {})
+        with open(self.metrics, "a") as file:
+            file.write(json.dumps(line) + "\n")
+
+    def summary(self, status: str, **values: object) -> None:
+        """Write summary.json: what tables read."""
+        if not self.place.first:
+            return
+        config = self.config
+        text = {
+            "status": status,
+            "experiment": config.experiment,
+            "row": OmegaConf.to_container(config.row),
+            "tag": tag(config),
+            "conditioning": OmegaConf.to_container(config.conditioning),
+            "seed": config.seed,
+            "folder": str(self.folder.relative_to(Path(config.output_root).expanduser().absolute())),
+            **values,
+        }
+        write(self.folder / "summary.json", json.dumps(text, indent=1) + "\n")
+
+
+def read_metrics(path: Path) -> list[dict]:
+    """The events of a metrics.jsonl; a line that a crash cut short ends the list."""
+    events = []
+    if path.exists():
+        for line in path.read_text(errors="replace").splitlines():
+            try:
+                events.append(json.loads(line))
+            except ValueError:
+                break
+    return events

@@ -1,0 +1,198 @@
+"""The typed schema of a run: every key that a config or the command line may set.
+
+`RESULT_KEYS` are the top-level keys that change what a run computes; they are its identity. Everything
+else (where data and outputs lie, devices, precision, logging, probes) changes nothing beyond rounding
+and the dropout masks of each rank.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from hydra.core.config_store import ConfigStore
+from omegaconf import MISSING
+
+RESULT_KEYS = (
+    "task", "model", "dataset", "conditioning", "optimizer", "schedule", "ema", "batch_size", "evaluate", "seed",
+)  # fmt: skip
+
+
+@dataclass
+class Row:
+    """Which line of which table of the paper a run belongs to."""
+
+    table: str = MISSING
+    name: str = MISSING
+    scale: str = MISSING  # paper | reduced
+
+
+@dataclass
+class Classification:
+    """Image classification: the loss, and what mixes labels."""
+
+    name: str = "classification"
+    label_smoothing: float = 0.0
+    mixup: float = 0.0
+    cutmix: float = 0.0
+    mix_probability: float = 1.0
+    cutmix_probability: float = 0.5  # of the mixed batches, where both are on
+
+
+@dataclass
+class Model:
+    """A timm model: `args` go to timm.create_model as they are."""
+
+    name: str = MISSING
+    args: dict[str, Any] = field(default_factory=dict)
+    norm: bool = True  # False: every LayerNorm becomes the identity (the LayerNorm ablation)
+    attention_scale: float | None = None  # multiplies q·k in place of 1/sqrt(d); None: the model's own
+
+
+@dataclass
+class Images:
+    """An image set and its augmentation."""
+
+    name: str = MISSING
+    classes: int = MISSING
+    image_size: int = MISSING
+    mean: list[float] = MISSING
+    std: list[float] = MISSING
+    train_size: int | None = None  # a fixed subset of the training images; None: all of them
+    flip: float = 0.0
+    pad: int = 0  # small sets: random crop after zero padding by this many pixels
+    scale: list[float] = field(default_factory=lambda: [0.08, 1.0])  # folders: RandomResizedCrop
+    ratio: list[float] = field(default_factory=lambda: [0.75, 1.3333333333333333])
+    interpolation: str = "bicubic"
+    crop_ratio: float = 0.875  # evaluation: centre crop of image_size from image_size / crop_ratio
+    auto_augment: str | None = None  # 'ra' (torchvision RandAugment) or a timm string
+    random_erasing: float = 0.0
+    repeats: int = 1  # repeated augmentation: copies of each image in an epoch
+
+
+@dataclass
+class Conditioning:
+    """`specattn.condition`'s arguments."""
+
+    method: str = "identity"
+    lam: float = 0.0
+    layout: str = "matrix"
+    targets: str = "qkv"
+    when: str = "persistent"
+    modules: str | None = None
+
+
+@dataclass
+class Optimizer:
+    """A timm optimizer; `lr` is for the recipe's own global batch."""
+
+    name: str = "adamw"
+    lr: float = MISSING
+    weight_decay: float = 0.0
+    betas: list[float] = field(default_factory=lambda: [0.9, 0.999])
+    eps: float = 1e-8
+    no_decay: str = "1d"  # '1d': tensors of one axis and the model's own list; 'none': everything decays
+    clip_grad: float | None = None
+    lr_scaling: str = "absolute"  # absolute | linear (in the global batch, from reference_batch)
+    reference_batch: int | None = None
+
+
+@dataclass
+class Schedule:
+    """Length and learning rate; durations are in steps or in epochs, exactly one."""
+
+    name: str = "cosine"  # cosine | constant
+    steps: int | None = None
+    epochs: float | None = None
+    warmup_steps: int | None = None
+    warmup_epochs: float | None = None
+    warmup_lr: float = 0.0
+    min_lr: float = 0.0
+    per: str = "step"  # step | epoch: how often the learning rate moves
+    warmup_prefix: bool = True  # the cosine begins after the warm-up (True) or runs beneath it (False)
+
+
+@dataclass
+class Ema:
+    """Moving average of the weights (timm's ModelEmaV3); decay 0 is off."""
+
+    decay: float = 0.0
+    every: int = 1
+    copy_epochs: float = 0.0  # the average only copies the weights until then
+    evaluate: bool = True  # which weights the reported number is for
+
+
+@dataclass
+class Every:
+    """How often something happens, in steps or in epochs, exactly one; the last step always counts."""
+
+    steps: int | None = None
+    epochs: float | None = None
+
+
+@dataclass
+class Runtime:
+    """What changes nothing beyond rounding."""
+
+    devices: int = 1
+    device: str = "auto"  # auto | cpu | cuda
+    workers: int = 4  # loader processes for each device; small sets stay in memory and use none
+    threads: int | None = None  # CPU threads for each device; None: the cores divided by the devices
+    precision: str = "auto"  # auto | bf16 | fp16 | fp32; auto: bf16 where a GPU has it, else fp32
+    micro_batch: int | None = None  # at most this many samples at a time on a device (accumulation)
+    compile: bool = False
+    channels_last: bool = False
+    deterministic: bool = True  # torch.use_deterministic_algorithms
+    log_steps: int = 50
+    save_steps: int | None = None  # None: at each evaluation
+    keep_checkpoints: bool = True  # False: remove them once a run is complete (demos, sweeps)
+    wandb: str = "offline"  # offline | online | off
+    jobs: int = 1  # runs of a sweep side by side
+    dry: bool = False  # check and print; train nothing
+
+
+@dataclass
+class Config:
+    """A whole run."""
+
+    experiment: str = ""  # filled in from the command line
+    row: Row = field(default_factory=Row)
+    task: Any = MISSING
+    model: Any = MISSING
+    dataset: Any = MISSING
+    conditioning: Conditioning = field(default_factory=Conditioning)
+    optimizer: Optimizer = field(default_factory=Optimizer)
+    schedule: Schedule = field(default_factory=Schedule)
+    ema: Ema = field(default_factory=Ema)
+    batch_size: int = MISSING  # global: over all devices and accumulation
+    evaluate: Every = field(default_factory=Every)
+    probe: Every = field(default_factory=Every)  # weight spectra; both None: off
+    runtime: Runtime = field(default_factory=Runtime)
+    seed: int = 0
+    data_root: str | None = None
+    output_root: str = "outputs"
+    mode: str = "train"  # train | evaluate
+    checkpoint: str | None = None  # evaluate: the weights to evaluate
+
+
+CHOICES = {
+    "mode": ("train", "evaluate"),
+    "conditioning.method": ("identity", "svd", "relative", "orthogonal", "rescale"),
+    "conditioning.layout": ("matrix", "head"),
+    "conditioning.targets": ("q", "k", "v", "qk", "qv", "kv", "qkv"),
+    "conditioning.when": ("persistent", "init"),
+    "optimizer.lr_scaling": ("absolute", "linear"),
+    "optimizer.no_decay": ("1d", "none"),
+    "schedule.name": ("cosine", "constant"),
+    "schedule.per": ("step", "epoch"),
+    "runtime.device": ("auto", "cpu", "cuda"),
+    "runtime.precision": ("auto", "bf16", "fp16", "fp32"),
+    "runtime.wandb": ("offline", "online", "off"),
+}
+
+
+def register() -> None:
+    """Make the schema known to Hydra: configs name their part in their defaults list."""
+    store = ConfigStore.instance()
+    store.store(name="schema", node=Config)
+    store.store(group="task", name="classification_schema", node=Classification)
+    store.store(group="model", name="model_schema", node=Model)
+    store.store(group="dataset", name="images_schema", node=Images)

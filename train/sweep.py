@@ -1,0 +1,148 @@
+"""Several runs from one command line: each in a process of its own, side by side where asked, none hiding another."""
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from omegaconf import DictConfig
+
+from train.compose import distinguishing, expand, resolve
+from train.data.presence import missing
+from train.errors import FAILED, RESUME, UserError
+from train.folder import check_unchanged, run_folder, summary
+from train.progress import clock
+
+
+@dataclass
+class Job:
+    """One run of a sweep."""
+
+    words: list[str]
+    config: DictConfig
+    folder: Path
+    process: subprocess.Popen | None = None
+    output: IO | None = None
+    began: float = 0.0
+    outcome: str = "not started"
+
+    @property
+    def name(self) -> str:
+        """Experiment, tag and seed."""
+        return "/".join((self.config.experiment, *self.folder.parts[-2:]))
+
+
+def planned(words: list[str]) -> list[Job]:
+    """Every run that the words ask for, each once, all checked before the first begins.
+
+    Raises:
+        UserError: one of them is wrong, or its data is missing.
+    """
+    jobs = {}
+    for run in expand(words):
+        config = resolve(run)
+        job = Job(run, config, run_folder(config, distinguishing(run)))
+        check_unchanged(job.folder, config)
+        if not config.runtime.dry and (lacking := missing(config.dataset.name, config.data_root)):
+            raise UserError(lacking)
+        jobs.setdefault(job.folder, job)
+    return list(jobs.values())
+
+
+def sweep(words: list[str]) -> int:
+    """Run all that is not complete, `runtime.jobs` at a time; returns 0 where every run ended complete.
+
+    A run that fails stops nothing. Ctrl-C and SIGTERM ask the running ones to save and stop, and no more begin.
+    """
+    jobs = planned(words)
+    if jobs[0].config.runtime.dry:
+        from train.dry import table
+
+        print(table([job.config for job in jobs]))
+        return 0
+    width = jobs[0].config.runtime.jobs
+    stopping = []
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
+        signal.signal(number, lambda received, frame: stopping.append(received))
+    waiting, running, ended = list(jobs), [], []
+    for job in jobs:
+        if summary(job.folder).get("status") == "complete":
+            job.outcome = "complete"
+            waiting.remove(job)
+    say(f"sweep: {len(jobs)} runs, {len(jobs) - len(waiting)} complete already, {width} at a time")
+    began, to_do = time.monotonic(), len(waiting)
+    asked = False
+    while running or (waiting and not stopping):
+        while waiting and len(running) < width and not stopping:
+            job = waiting.pop(0)
+            begin(job, width)
+            running.append(job)
+        if stopping and not asked:
+            asked = True
+            say(f"stopping: {len(running)} runs save and end, {len(waiting)} do not begin")
+            for job in running:
+                job.process.send_signal(signal.SIGTERM)
+        time.sleep(0.1)
+        for job in [job for job in running if job.process.poll() is not None]:
+            running.remove(job)
+            end(job)
+            ended.append(job)
+            done = len(ended)
+            left = (time.monotonic() - began) / done * (to_do - done)
+            rest = f", about {clock(left)} left" if done < to_do else ""
+            say(f"[{done}/{to_do}] {job.name}: {job.outcome} in {clock(time.monotonic() - job.began)}{rest}")
+    return report(jobs, interrupted=bool(stopping))
+
+
+def begin(job: Job, width: int) -> None:
+    """Start a run; alone it speaks to the terminal, beside others it speaks to a file that is shown if it fails."""
+    threads = job.config.runtime.threads or max(1, len(os.sched_getaffinity(0)) // (width * job.config.runtime.devices))
+    command = [sys.executable, "-m", "train", *job.words, f"runtime.threads={threads}"]
+    job.output = tempfile.TemporaryFile("w+") if width > 1 else None
+    job.began = time.monotonic()
+    # A process group of its own: Ctrl-C reaches the sweep alone, which then asks each run once.
+    job.process = subprocess.Popen(command, stdout=job.output, stderr=job.output, start_new_session=True)
+
+
+def end(job: Job) -> None:
+    """Take down how a run ended."""
+    code = job.process.returncode
+    said = []
+    if job.output is not None:
+        job.output.seek(0)
+        said = job.output.read().strip().splitlines()
+        job.output.close()
+    if code == 0:
+        job.outcome = "complete"
+    elif code == RESUME:
+        job.outcome = "stopped and saved"
+    else:
+        reason = summary(job.folder).get("error") or (said[-1] if said else f"ended by signal {-code}")
+        job.outcome = f"failed (status {code}): {reason}"
+
+
+def report(jobs: list[Job], interrupted: bool) -> int:
+    """Print how each run ended and its primary metric; the failed ones last, with the first line of their error."""
+    failed = [job for job in jobs if job.outcome.startswith("failed")]
+    width = max(len(job.name) for job in jobs)
+    print()
+    for job in [job for job in jobs if job not in failed] + failed:
+        held = summary(job.folder)
+        metric = held.get("metrics", {}).get(held.get("primary"))
+        shown = f"{held['primary']} {metric:.2f}" if job.outcome == "complete" and metric is not None else ""
+        print(f"  {job.name:<{width}}  {job.outcome if not shown else shown}")
+    done = sum(job.outcome == "complete" for job in jobs)
+    print(f"{done} of {len(jobs)} complete, {len(failed)} failed; the same command does what is missing")
+    if failed:
+        return FAILED
+    return RESUME if interrupted and done < len(jobs) else 0
+
+
+def say(text: str) -> None:
+    """Progress goes to stderr; the table at the end to stdout."""
+    print(text, file=sys.stderr, flush=True)

@@ -1,0 +1,36 @@
+"""A task is what differs between the rows: it feeds a model, and gives a loss and an evaluation.
+
+| member | meaning |
+|---|---|
+| `primary` | the metric that tables show and that picks the best checkpoint (higher is better) |
+| `steps_per_epoch` | optimizer steps in an epoch |
+| `batches(start, stop)` | for each step this rank's micro-batches |
+| `loss(model, batch)` | the mean loss of a micro-batch |
+| `evaluate(model)` | name → number, over all ranks |
+"""
+
+from typing import TYPE_CHECKING
+
+from omegaconf import DictConfig
+from torch import nn
+
+from train.errors import UserError
+
+if TYPE_CHECKING:
+    from train.distributed import Place
+
+
+def build(config: DictConfig, place: "Place"):
+    """The config's task, with its data."""
+    if config.task.name == "classification":
+        from train.tasks.classification import Classification
+
+        return Classification(config, place)
+    raise UserError(f"unknown task.name={config.task.name!r}: there is: classification")
+
+
+def build_model(config: DictConfig) -> nn.Module:
+    """The config's model, freshly initialised; reads no data."""
+    from train.tasks import vision_models
+
+    return vision_models.build(config)

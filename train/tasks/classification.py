@@ -1,0 +1,74 @@
+"""Image classification: timm models, mixup and label smoothing, top-1 and top-5."""
+
+from collections.abc import Iterator
+
+import torch
+from omegaconf import DictConfig
+from timm.data import Mixup
+from torch import nn
+from torch.nn import functional as F
+
+from train.data.imagenet import FolderImages
+from train.data.small import Batch, SmallImages
+from train.distributed import Place, summed
+
+EVALUATION_BATCH = 256
+
+
+class Classification:
+    """One row of the ImageNet table, at either scale."""
+
+    primary = "top1"
+
+    def __init__(self, config: DictConfig, place: Place) -> None:
+        self.config, self.place, self.options = config, place, config.task
+        in_memory = config.dataset.name in ("digits", "cifar10")
+        self.data = (SmallImages if in_memory else FolderImages)(config, place)
+        self.steps_per_epoch = self.data.plan.steps_per_epoch
+        self.mixup = None
+        if self.options.mixup or self.options.cutmix:
+            self.mixup = Mixup(
+                self.options.mixup,
+                self.options.cutmix,
+                prob=self.options.mix_probability,
+                switch_prob=self.options.cutmix_probability,
+                label_smoothing=self.options.label_smoothing,
+                num_classes=config.dataset.classes,
+            )
+
+    def batches(self, start: int, stop: int) -> Iterator[list[Batch]]:
+        """For each step this rank's micro-batches of images and labels."""
+        return self.data.batches(start, stop)
+
+    def loss(self, model: nn.Module, batch: Batch) -> torch.Tensor:
+        """Cross-entropy with smoothing; on mixed batches against the mixed, smoothed targets.
+
+        Mixing draws from the global generators, which the loop has seeded for this micro-batch.
+
+        Args:
+            batch: images [B, C, H, W] and labels [B].
+        """
+        images, labels = batch
+        if self.mixup is None:
+            return F.cross_entropy(model(images), labels, label_smoothing=self.options.label_smoothing)
+        images, targets = self.mixup(images, labels)
+        return F.cross_entropy(model(images), targets)
+
+    @torch.no_grad()
+    def evaluate(self, model: nn.Module) -> dict[str, float]:
+        """Top-1 and top-5 in percent and the mean loss, over the whole test set."""
+        totals = torch.zeros(3, dtype=torch.int64, device=self.place.device)
+        loss = torch.zeros((), dtype=torch.float64, device=self.place.device)
+        for images, labels in self.data.evaluation_batches(EVALUATION_BATCH):
+            logits = model(images).float()
+            best = logits.topk(min(5, logits.shape[1])).indices == labels[:, None]
+            totals += torch.stack([best[:, 0].sum(), best.any(1).sum(), labels.new_tensor(len(labels))])
+            loss += F.cross_entropy(logits, labels, reduction="none").double().sum()
+        top1, top5, count = summed(totals, self.place).tolist()
+        return {
+            "top1": 100 * top1 / count,
+            "top5": 100 * top5 / count,
+            "loss": summed(loss, self.place).item() / count,
+            "correct": top1,
+            "count": count,
+        }

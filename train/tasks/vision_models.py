@@ -1,0 +1,47 @@
+"""timm models as the configs name them, and the readings of them that the ablations need."""
+
+import timm
+from omegaconf import DictConfig, OmegaConf
+from torch import nn
+
+from train.errors import UserError
+
+
+def build(config: DictConfig) -> nn.Module:
+    """The timm model of `config.model`, freshly initialised, with `dataset.classes` outputs."""
+    options = config.model
+    arguments = OmegaConf.to_container(options.args, resolve=True)
+    try:
+        model = timm.create_model(options.name, num_classes=config.dataset.classes, **arguments)
+    except (TypeError, RuntimeError, AssertionError) as error:
+        raise UserError(f"model {options.name!r} with {arguments}: {str(error).splitlines()[0]}") from None
+    if not options.norm:
+        remove_layer_norms(model)
+    if options.attention_scale is not None:
+        set_attention_scale(model, options.attention_scale)
+    return model
+
+
+def remove_layer_norms(model: nn.Module) -> None:
+    """Put the identity in place of every LayerNorm (the paper's LayerNorm ablation)."""
+    for module in list(model.modules()):
+        for name, child in list(module.named_children()):
+            if isinstance(child, nn.LayerNorm):
+                setattr(module, name, nn.Identity())
+
+
+def set_attention_scale(model: nn.Module, scale: float) -> None:
+    """Multiply q·k by `scale` in every attention layer of a timm model, in place of 1/sqrt(d).
+
+    timm's fused path calls scaled_dot_product_attention without a scale, so that changing the attribute
+    alone would change nothing there: those layers leave the fused path.
+    """
+    found = 0
+    for module in model.modules():
+        if isinstance(getattr(module, "scale", None), float) and hasattr(module, "num_heads"):
+            module.scale = scale
+            if hasattr(module, "fused_attn"):
+                module.fused_attn = False
+            found += 1
+    if not found:
+        raise UserError(f"model.attention_scale={scale}: {type(model).__name__} has no attention with a scale")
