@@ -1,0 +1,148 @@
+"""The child module `specattn` of a conditioned layer: its corrections, and their place in a state dict."""
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from specattn.correction import DIAGONAL_METHODS, Correction, correction_from
+from specattn.setting import Setting
+
+#: Name of the child module, and so a part of the name of every entry added to a state dict.
+CHILD = "specattn"
+
+
+@dataclass(frozen=True)
+class Part:
+    """One conditioned projection within its parameter: outputs start:stop, cut into `blocks` equal blocks."""
+
+    which: str
+    start: int
+    stop: int
+    blocks: int
+    transposed: bool = False
+
+    @property
+    def rows(self) -> int:
+        """Outputs per block, r."""
+        return (self.stop - self.start) // self.blocks
+
+
+class Conditioning(nn.Module):
+    """The corrections of one layer's parameters.
+
+    Buffers, in `nn.Linear` orientation: `<parameter>_correction` [targeted outputs, D_in] for the dense methods,
+    `<parameter>_sigma_max` [blocks] for `relative`, none for `identity`. The setting is the extra state.
+
+    Args:
+        setting: what the model is conditioned with.
+        parts: parameter name -> its conditioned projections, in the order of their outputs.
+        taken: parameter name -> what `taken_from_weight` kept for these parts, concatenated; None for `identity`.
+    """
+
+    def __init__(self, setting: Setting, parts: dict[str, tuple[Part, ...]], taken: dict[str, Tensor | None]) -> None:
+        super().__init__()
+        self.setting = setting
+        self.parts = parts
+        self.diagonal = setting.method in DIAGONAL_METHODS
+        for parameter, tensor in taken.items():
+            if tensor is not None:
+                self.register_buffer(self._buffer_name(parameter), tensor)
+
+    def correction(self, parameter: str, which: str, d_in: int) -> Correction:
+        """The correction of one projection; its tensors are views of the buffers."""
+        start = 0
+        for part in self.parts[parameter]:
+            stop = start + (part.blocks if self.diagonal else part.stop - part.start)
+            if part.which == which:
+                taken = self._taken(parameter)
+                taken = None if taken is None else taken[start:stop]
+                shape = (part.blocks, part.rows, d_in)
+                return correction_from(taken, self.setting.method, self.setting.lam, shape)
+            start = stop
+        raise KeyError(which)
+
+    def matrix(self, parameter: str, weight: Tensor) -> Tensor:
+        """C as a tensor shaped as `weight`, zero outside the targets; a diagonal one is made here and now."""
+        parts = self.parts[parameter]
+        transposed = parts[0].transposed
+        outputs, d_in = reversed(weight.shape) if transposed else weight.shape
+        if not self.diagonal and sum(part.stop - part.start for part in parts) == outputs:
+            full = self._taken(parameter)
+        else:
+            full = torch.zeros(outputs, d_in, dtype=weight.dtype, device=weight.device)
+            for part in parts:
+                self.correction(parameter, part.which, d_in).write(full[part.start : part.stop])
+        return full.mT if transposed else full
+
+    def add_to_output(self, output: Tensor, input: Tensor) -> Tensor:
+        """x C added to the output xW of a linear layer, for diagonal corrections: W + C is never formed.
+
+        Args:
+            output: [..., outputs]; its dtype is kept (under autocast it is lower than the input's).
+            input: x, [..., D_in].
+        """
+        pieces, end, block = [], 0, 0
+        for start, stop, rows in self._runs():
+            if start > end:
+                pieces.append(output[..., end:start])
+            blocks = (stop - start) // rows
+            # The rectangular identity [r, D_in] hands the first r inputs on, followed by zeros where r > D_in.
+            d_in = input.shape[-1]
+            x = input[..., :rows] if rows <= d_in else F.pad(input, (0, rows - d_in))
+            x = (x * self.setting.lam).unsqueeze(-2)
+            if self.setting.method == "relative":
+                x = x * self._taken("weight")[block : block + blocks, None]
+            piece = output[..., start:stop].unflatten(-1, (blocks, rows)) + x.to(output.dtype)
+            pieces.append(piece.flatten(-2))
+            end, block = stop, block + blocks
+        if end < output.shape[-1]:
+            pieces.append(output[..., end:])
+        return pieces[0] if len(pieces) == 1 else torch.cat(pieces, dim=-1)
+
+    def _runs(self) -> list[tuple[int, int, int]]:
+        """(start, stop, rows per block) of the parts of `weight`, adjacent ones with equal blocks joined."""
+        runs: list[tuple[int, int, int]] = []
+        for part in self.parts["weight"]:
+            if runs and runs[-1][1:] == (part.start, part.rows):
+                runs[-1] = (runs[-1][0], part.stop, part.rows)
+            else:
+                runs.append((part.start, part.stop, part.rows))
+        return runs
+
+    def _buffer_name(self, parameter: str) -> str:
+        return f"{parameter}_{'sigma_max' if self.diagonal else 'correction'}"
+
+    def _taken(self, parameter: str) -> Tensor | None:
+        return self._buffers.get(self._buffer_name(parameter))
+
+    def get_extra_state(self) -> Tensor:
+        """The setting, as a tensor: the state dict stays one of tensors alone."""
+        return self.setting.encode()
+
+    def set_extra_state(self, state: Tensor) -> None:
+        """Nothing to set: `_load_from_state_dict` has compared the setting before this is called."""
+
+    def _load_from_state_dict(self, state_dict: dict, prefix: str, *args: object) -> None:
+        owner = prefix.removesuffix(f"{CHILD}.")
+        entry = state_dict.get(f"{prefix}_extra_state")
+        if entry is not None:
+            saved = Setting.decode(entry)
+            if saved != self.setting:
+                raise ValueError(
+                    f"this state was written under another conditioning at {owner.rstrip('.')!r}: build the model and "
+                    f"call {saved.call()} before loading it; this model has {self.setting.call()}"
+                )
+        elif any(owner + parameter in state_dict for parameter in self.parts):
+            # Raised also for strict=False: W without its C, or beside another model's C, is a wrong model.
+            raise ValueError(
+                f"this state is that of a plain model (no specattn entry at {owner.rstrip('.')!r}): load it into the "
+                f"plain model first, then call {self.setting.call()}"
+            )
+        super()._load_from_state_dict(state_dict, prefix, *args)
+
+    def extra_repr(self) -> str:
+        """The setting and what it applies to."""
+        which = "".join(part.which for parts in self.parts.values() for part in parts)
+        return f"{self.setting.method}, lam={self.setting.lam:g}, layout={self.setting.layout}, targets={which}"
