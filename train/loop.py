@@ -245,5 +245,5 @@ def explained(run: Run, batches: list, loss: float, lr: float) -> str:
     conditioning = run.config.conditioning
     return (
         f"step {run.step + 1}: the loss is {loss}; first in {where}; lr {lr:g}, λ {conditioning.lam:g} "
-        f"({conditioning.method}), {run.precision.name}: lower the learning rate or λ, clip the gradient, or use bf16/fp32"
+        f"({conditioning.method}), {run.precision.name}: lower the learning rate or λ, or clip the gradient"
     )

@@ -103,7 +103,7 @@ def begin(job: Job, width: int) -> None:
     """Start a run; alone it speaks to the terminal, beside others it speaks to a file that is shown if it fails."""
     threads = job.config.runtime.threads or max(1, len(os.sched_getaffinity(0)) // (width * job.config.runtime.devices))
     command = [sys.executable, "-m", "train", *job.words, f"runtime.threads={threads}"]
-    job.output = tempfile.TemporaryFile("w+") if width > 1 else None
+    job.output = tempfile.TemporaryFile("w+") if width > 1 else None  # noqa: SIM115 - closed in end()
     job.began = time.monotonic()
     # A process group of its own: Ctrl-C reaches the sweep alone, which then asks each run once.
     job.process = subprocess.Popen(command, stdout=job.output, stderr=job.output, start_new_session=True)
@@ -135,7 +135,7 @@ def report(jobs: list[Job], interrupted: bool) -> int:
         held = summary(job.folder)
         metric = held.get("metrics", {}).get(held.get("primary"))
         shown = f"{held['primary']} {metric:.2f}" if job.outcome == "complete" and metric is not None else ""
-        print(f"  {job.name:<{width}}  {job.outcome if not shown else shown}")
+        print(f"  {job.name:<{width}}  {shown or job.outcome}")
     done = sum(job.outcome == "complete" for job in jobs)
     print(f"{done} of {len(jobs)} complete, {len(failed)} failed; the same command does what is missing")
     if failed:

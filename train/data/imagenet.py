@@ -91,7 +91,7 @@ class FolderImages:
             raise UserError(f"{root}: train and val hold different classes: {', '.join(odd[:5])}")
         if len(self.train.classes) != options.classes:
             raise UserError(
-                f"{root}/train holds {len(self.train.classes)} classes, the config says dataset.classes={options.classes}"
+                f"{root}/train holds {len(self.train.classes)} classes, the config says {options.classes} (dataset.classes)"
             )
         if options.train_size is not None:
             raise UserError("dataset.train_size is for sets held in memory; folders take every image")

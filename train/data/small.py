@@ -54,8 +54,8 @@ def _parquet(folder: Path, split: str) -> Batch:
         column = next((name for name in ("img", "image") if name in table.column_names), None)
         if column is None or "label" not in table.column_names:
             raise UserError(f"{files[0]} has columns {table.column_names}: img and label are needed")
-        for cell in table[column].combine_chunks().field("bytes").to_pylist():
-            images.append(numpy.asarray(Image.open(io.BytesIO(cell)).convert("RGB")))
+        cells = table[column].combine_chunks().field("bytes").to_pylist()
+        images += [numpy.asarray(Image.open(io.BytesIO(cell)).convert("RGB")) for cell in cells]
         labels.append(table["label"].to_numpy())
     pixels = torch.from_numpy(numpy.stack(images)).permute(0, 3, 1, 2).contiguous()
     return pixels, torch.from_numpy(numpy.concatenate(labels).astype(numpy.int64))
