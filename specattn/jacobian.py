@@ -50,6 +50,11 @@ class AttentionJacobian:
     gauge_basis = jacobian_gram.gauge_basis
 
     @property
+    def like(self) -> Tensor:
+        """A tensor of the dtype and device of this Jacobian."""
+        return self.x_ND
+
+    @property
     def shape(self) -> tuple[int, int]:
         """(rows, columns) = (N d, D d for every part)."""
         (n, width), head = self.x_ND.shape, self.v_Nd.shape[1]

@@ -18,18 +18,13 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from specattn.lanczos import NotConvergedError, largest_eigenpair
-
-# Refinement must not be trusted beyond rounding; see `_smallest`.
-_RESIDUAL = 1e-8
-
 
 class JacobianMap(Protocol):
     """What a spectrum needs of a Jacobian: `AttentionJacobian` (closed form) or `AutogradJacobian` (general)."""
 
     shape: tuple[int, int]
     max_rank: int
-    gauge_dim: int
+    like: Tensor  # any tensor of the dtype and device to compute with
 
     def matvec(self, weights_ZC: Tensor) -> Tensor:
         """J w."""
@@ -106,9 +101,9 @@ def _from_values(jacobian: JacobianMap, sigma: Tensor, side: str, method: str) -
     floor = resolution_floor(top, jacobian.shape, sigma.dtype, method)
     rank = int((sigma > floor).sum())
     nonzero = top / float(sigma[rank - 1]) if rank else math.inf
-    # Relative to σ_min, an error of floor² in σ² is floor²/(2 σ_min²); an error of floor in σ is floor/σ_min.
-    error = (floor / bottom) ** 2 / 2 if method == "gram" else floor / max(bottom, floor)
     resolved = bottom > floor
+    # Relative to σ_min, an error of floor² in σ² is floor² / (2 σ_min²); an error of floor in σ is floor / σ_min.
+    share = floor / bottom if resolved else math.inf
     return JacobianSpectrum(
         sigma_max=top,
         sigma_min=bottom if resolved else None,
@@ -121,7 +116,7 @@ def _from_values(jacobian: JacobianMap, sigma: Tensor, side: str, method: str) -
         columns=jacobian.shape[1],
         side=side,
         method=method,
-        relative_error=error if resolved else math.inf,
+        relative_error=share**2 / 2 if method == "gram" else share,
         values=sigma,
     )
 

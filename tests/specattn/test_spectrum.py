@@ -33,7 +33,7 @@ def test_one_record_for_each_layer_and_projection_with_the_true_singular_values(
     ]
     for record in records:
         block = "qkv".index(record["projection"])
-        weight = net[record["layer"]].qkv.weight[12 * block : 12 * (block + 1)].double()
+        weight = net[record["layer"]].qkv.weight.detach()[12 * block : 12 * (block + 1)].double()
         sigma = torch.linalg.svdvals(weight)
         assert record["sigma_max"] == pytest.approx(float(sigma[0]), rel=1e-12)
         assert record["sigma_min"] == pytest.approx(float(sigma[-1]), rel=1e-10)
@@ -48,7 +48,7 @@ def test_each_head_has_its_own_record():
     records = weight_spectra(net, per_head=True)
     assert len(records) == 9
     head_2_of_k = next(r for r in records if r["projection"] == "k" and r["head"] == 2)
-    sigma = torch.linalg.svdvals(net[0].qkv.weight[12 + 8 : 12 + 12].double())
+    sigma = torch.linalg.svdvals(net[0].qkv.weight.detach()[12 + 8 : 12 + 12].double())
     assert head_2_of_k["sigma_min"] == pytest.approx(float(sigma[-1]), rel=1e-10)
     assert (head_2_of_k["rows"], head_2_of_k["columns"]) == (4, 12)
 
@@ -61,7 +61,7 @@ def test_w_and_w_plus_c_stand_side_by_side(lam):
     specattn.condition(net, lam=lam)
     for old, new in zip(before, weight_spectra(net), strict=True):
         block = "qkv".index(new["projection"])
-        weight = net[new["layer"]].qkv._parameters["weight"][12 * block : 12 * (block + 1)].double()
+        weight = net[new["layer"]].qkv._parameters["weight"].detach()[12 * block : 12 * (block + 1)].double()
         assert new["kappa"] == old["kappa"]
         expected = float(torch.linalg.cond(weight + lam * torch.eye(12)))
         assert new["kappa_conditioned"] == pytest.approx(expected, rel=1e-5)
