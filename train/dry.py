@@ -8,13 +8,12 @@ from train.folder import tag
 
 def table(configs: list[DictConfig]) -> str:
     """One line a run: experiment, conditioning, seed, parameters, length, global batch, lr, data."""
-    import specattn
     from train.optimizer import scaled_lr
     from train.tasks import build_model
 
     lines = [("experiment", "conditioning", "seed", "parameters", "length", "batch", "lr", "data")]
     for config in configs:
-        model = specattn.condition(build_model(config), **config.conditioning)
+        model = build_model(config)
         schedule = config.schedule
         lines.append(
             (

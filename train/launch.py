@@ -8,6 +8,7 @@ from pathlib import Path
 from omegaconf import DictConfig
 
 from train.errors import DIVERGED, FAILED, RESUME, USAGE, Diverged, Stopped, UserError
+from train.record_files import scrubbed
 
 
 def prepare_environment(config: DictConfig) -> None:
@@ -28,32 +29,27 @@ def work(config: DictConfig, folder: Path) -> int:
     """What every process of a run does, however it was started; returns its exit status."""
     from train.distributed import join, leave
     from train.loop import train
-    from train.record import Record, scrubbed
+    from train.record import Record
 
     place = join(config.runtime.device)
     record = Record(folder, config, place)
-
-    def ended(status: str, error: BaseException, say: str | None = None) -> None:
-        text = scrubbed(say or f"{type(error).__name__}: {error}", config)
-        record.summary(status, error=text.splitlines()[0] if text else type(error).__name__)
-
+    status = 0
     try:
-        train(config, folder, place)
-        return 0
-    except Stopped as error:
-        print(error, file=sys.stderr)
-        return RESUME
-    except Diverged as error:
-        ended("diverged", error, str(error))
+        train(config, record, place)
+    except Stopped as stop:
+        status = RESUME
+        print(stop, file=sys.stderr)
+    except (Diverged, UserError) as error:
+        status = DIVERGED if isinstance(error, Diverged) else USAGE
+        record.summary("diverged" if isinstance(error, Diverged) else "failed", error=scrubbed(str(error), config))
         print(f"error: {error}", file=sys.stderr)
-        return DIVERGED
-    except UserError as error:
-        ended("failed", error, str(error))
-        print(f"error: {error}", file=sys.stderr)
-        return USAGE
     except Exception as error:
-        ended("failed", error)
+        status = FAILED
+        record.summary("failed", error=scrubbed(f"{type(error).__name__}: {error}".splitlines()[0], config))
         traceback.print_exc()
-        return FAILED
-    finally:
-        leave()
+    left_behind = not record.close()
+    leave()
+    if left_behind:  # its own exit handlers would wait for it
+        sys.stderr.flush()
+        os._exit(status)
+    return status

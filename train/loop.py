@@ -8,7 +8,6 @@ import contextlib
 import math
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import torch
 from omegaconf import DictConfig
@@ -30,15 +29,16 @@ from train.optimizer import (
     update_ema,
 )
 from train.progress import Progress
-from train.record import Record, plain_config
+from train.record import Record
+from train.record_files import plain_config
 from train.signals import StopFlag
 
 
 class Run:
     """Everything one process needs to train, and how far it has come."""
 
-    def __init__(self, config: DictConfig, folder: Path, place: Place) -> None:
-        self.config, self.folder, self.place = config, folder, place
+    def __init__(self, config: DictConfig, record: Record, place: Place) -> None:
+        self.config, self.record, self.folder, self.place = config, record, record.folder, place
         torch.use_deterministic_algorithms(config.runtime.deterministic)
         self.task = tasks.build(config, place)
         self.length = Length.of(config.schedule, self.task.steps_per_epoch)
@@ -47,7 +47,7 @@ class Run:
         self.probe_every = in_steps(config.probe, self.task.steps_per_epoch)
 
         randomness.seed_everything(config.seed, randomness.BUILD)
-        self.model = specattn.condition(tasks.build_model(config), **config.conditioning).to(place.device)
+        self.model = tasks.build_model(config).to(place.device)
         if config.runtime.channels_last:
             self.model.to(memory_format=torch.channels_last)
         self.ema = build_ema(config, self.model, self.task.steps_per_epoch)
@@ -67,7 +67,6 @@ class Run:
         self.losses: list[float] = []  # of the steps since the last train event, over all ranks
         self.metrics: dict[str, float] = {}  # of the last evaluation
         self.best: dict | None = None  # the primary metric's best evaluation so far, and its step
-        self.record = Record(folder, config, place)
         self.say = Progress(place, self.length)
         self.stop = StopFlag()
 
@@ -98,7 +97,7 @@ class Run:
             setattr(self, name, state[name])
 
 
-def train(config: DictConfig, folder: Path, place: Place) -> dict[str, float]:
+def train(config: DictConfig, record: Record, place: Place) -> dict[str, float]:
     """Train one run to its end, going on from what its folder holds; returns the final metrics.
 
     Raises:
@@ -106,8 +105,8 @@ def train(config: DictConfig, folder: Path, place: Place) -> dict[str, float]:
         Diverged: a loss is not finite; nothing was updated with it.
         UserError: the config cannot be run as it is.
     """
-    run = Run(config, folder, place)
-    state, damaged = checkpoint.newest(folder)
+    run = Run(config, record, place)
+    state, damaged = checkpoint.newest(run.folder)
     if state is not None:
         run.load(state)
         del state
@@ -122,7 +121,7 @@ def train(config: DictConfig, folder: Path, place: Place) -> dict[str, float]:
         pass
     run.record.summary("complete", **totals(run))
     if not config.runtime.keep_checkpoints and place.first:
-        checkpoint.remove_all(folder)
+        checkpoint.remove_all(run.folder)
     return run.metrics
 
 

@@ -19,8 +19,9 @@ from omegaconf import DictConfig, OmegaConf
 
 from train.distributed import Place
 from train.folder import tag
+from train.mirror import Mirror
+from train.record_files import REPOSITORY, finite, plain_config, read_metrics, write
 
-REPOSITORY = Path(__file__).resolve().parent.parent
 PACKAGES = (
     "specattn",
     "torch",
@@ -32,38 +33,6 @@ PACKAGES = (
     "datasets",
     "wandb",
 )
-
-
-def write(path: Path, text: str) -> None:
-    """Write a small file whole or not at all."""
-    temporary = path.with_name(f".{path.name}.tmp")
-    try:
-        with open(temporary, "w") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
-def plain_config(config: DictConfig) -> dict:
-    """The resolved config as plain values, with the machine's paths written as variables."""
-    values = OmegaConf.to_container(config, resolve=True)
-    values["checkpoint"] = scrubbed(values["checkpoint"], config) if values["checkpoint"] else None
-    values["data_root"] = "${DATA_ROOT}" if values["data_root"] else None
-    values["output_root"] = "${OUTPUT_ROOT}"
-    return values
-
-
-def scrubbed(text: str, config: DictConfig) -> str:
-    """A text without this machine's paths."""
-    for root, variable in ((config.data_root, "DATA_ROOT"), (config.output_root, "OUTPUT_ROOT")):
-        if root:
-            for spelling in (str(Path(root).expanduser().absolute()), str(root)):
-                if len(spelling) > 1:
-                    text = text.replace(spelling, f"${{{variable}}}")
-    return text.replace(str(REPOSITORY), "${SPECATTN}").replace(str(Path.home()), "~")
 
 
 def environment(place: Place, precision: str) -> dict:
@@ -126,6 +95,7 @@ class Record:
     def __init__(self, folder: Path, config: DictConfig, place: Place) -> None:
         self.folder, self.config, self.place = folder, config, place
         self.metrics = folder / "metrics.jsonl"
+        self.mirror: Mirror | None = None
 
     def begin(self, step: int, precision: str) -> None:
         """Write config and environment, and cut metrics.jsonl back to the step that the run goes on from."""
@@ -138,14 +108,17 @@ class Record:
         sessions = json.loads(history.read_text())["sessions"] if step and history.exists() else []
         sessions.append({"from_step": step, **environment(self.place, precision)})
         write(history, json.dumps({"sessions": sessions}, indent=1) + "\n")
+        self.mirror = Mirror(self.folder, self.config)
 
     def log(self, event: str, step: int, timing: dict | None = None, **values: object) -> None:
         """Append one event."""
         if not self.place.first:
             return
-        line = {"step": step, "event": event, **values} | ({"timing": timing} if timing else {})
+        line = finite({"step": step, "event": event, **values} | ({"timing": timing} if timing else {}))
         with open(self.metrics, "a") as file:
             file.write(json.dumps(line) + "\n")
+        if self.mirror is not None:
+            self.mirror.log(line)
 
     def summary(self, status: str, **values: object) -> None:
         """Write summary.json: what tables read."""
@@ -162,16 +135,8 @@ class Record:
             "folder": str(self.folder.relative_to(Path(config.output_root).expanduser().absolute())),
             **values,
         }
-        write(self.folder / "summary.json", json.dumps(text, indent=1) + "\n")
+        write(self.folder / "summary.json", json.dumps(finite(text), indent=1) + "\n")
 
-
-def read_metrics(path: Path) -> list[dict]:
-    """The events of a metrics.jsonl; a line that a crash cut short ends the list."""
-    events = []
-    if path.exists():
-        for line in path.read_text(errors="replace").splitlines():
-            try:
-                events.append(json.loads(line))
-            except ValueError:
-                break
-    return events
+    def close(self) -> bool:
+        """End the mirror; False where it had to be left behind."""
+        return self.mirror is None or self.mirror.close()

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from omegaconf import DictConfig
 from torch import nn
 
+import specattn
 from train.errors import UserError
 
 if TYPE_CHECKING:
@@ -30,7 +31,15 @@ def build(config: DictConfig, place: "Place"):
 
 
 def build_model(config: DictConfig) -> nn.Module:
-    """The config's model, freshly initialised; reads no data."""
+    """The config's model, freshly initialised and conditioned; reads no data.
+
+    Raises:
+        UserError: the library or the conditioning refuses what the config asks for.
+    """
     from train.tasks import vision_models
 
-    return vision_models.build(config)
+    model = vision_models.build(config)
+    try:
+        return specattn.condition(model, **config.conditioning)
+    except ValueError as error:
+        raise UserError(f"conditioning: {error}") from None

@@ -1,0 +1,67 @@
+# `make` alone prints this help: a target's words are what follows its '##'.
+# Every target sets itself up: the first call makes .venv (see `setup`), a later one takes a second.
+
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+
+PYTHON ?= python3
+SCALE ?= paper
+METHOD ?= identity
+LAM ?= $(if $(filter identity,$(METHOD)),0$(comma)10,0$(comma)1)
+SEEDS ?= 0
+DEVICES ?= 1
+JOBS ?= 1
+DATA_ROOT ?=
+ARGS ?=
+
+comma := ,
+VENV := .venv
+PY := $(VENV)/bin/python
+STAMP := $(VENV)/.installed
+# An exported variable reaches the program as it is, whatever characters a path holds.
+ifneq ($(strip $(DATA_ROOT)),)
+export DATA_ROOT
+endif
+
+##@ Start here
+.PHONY: help setup demo test lint
+help: ## This text
+	@awk 'BEGIN {FS = ":.*## "} /^##@/ {printf "\n%s\n", substr($$0, 5)} \
+	  /^[a-z-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@printf '%s\n' '' 'Variables (defaults)' \
+	  '  SCALE=$(SCALE)      paper, or reduced: minutes on two CPU cores' \
+	  '  METHOD=$(METHOD)  identity, svd, relative, or the controls orthogonal and rescale' \
+	  '  LAM=$(LAM)         the values of lambda, 0 is the baseline' \
+	  '  SEEDS=$(SEEDS)          comma-separated' \
+	  '  DEVICES=$(DEVICES)        GPUs (or CPU processes) for each run' \
+	  '  JOBS=$(JOBS)           runs side by side' \
+	  '  DATA_ROOT=         the folder that holds imagenet/, cifar10/, ... (README.md, Data)' \
+	  '  ARGS=              anything for Hydra, as ARGS="optimizer.lr=1e-3 runtime.wandb=online"'
+
+setup: $(STAMP) ## Make .venv with the pinned packages (downloads about 3 GB once)
+
+$(STAMP): pyproject.toml
+	@echo "setting up $(VENV): downloads about 3 GB once (PyTorch's CUDA build, which also runs on a CPU), 6 GB on disk"
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "error: $(PYTHON) is older than 3.11: name a newer one, make PYTHON=python3.11" >&2; exit 2; }
+	@test -x $(PY) || $(PYTHON) -m venv $(VENV)
+	@$(PY) -m pip install --quiet --disable-pip-version-check --editable '.[train,dev]'
+	@touch $@
+
+demo: $(STAMP) ## Train a small ViT on handwritten digits, with and without conditioning: a table and a picture
+	@$(PY) -m scripts.demo
+
+test: $(STAMP) ## Run the tests; DATA_ROOT=<folder> adds those that need data
+	@$(PY) -m pytest
+
+lint: $(STAMP) ## ruff: lint and formatting
+	@$(PY) -m ruff check . && $(PY) -m ruff format --check .
+
+##@ The paper's rows: the baseline and the conditioned model
+.PHONY: imagenet-vit
+imagenet-vit: $(STAMP) ## ImageNet, ViT-B (SCALE=reduced: CIFAR-10, a small ViT)
+	@$(call row,imagenet_vit)
+
+# One row: a run for each value of lambda and each seed; complete ones are not run again.
+row = $(PY) -m train -m experiment=$(SCALE)/$(1) conditioning=$(METHOD) conditioning.lam=$(LAM) seed=$(SEEDS) \
+  runtime.devices=$(DEVICES) runtime.jobs=$(JOBS) $(ARGS)

@@ -1,0 +1,63 @@
+"""The files of a record, written whole or not at all, and without this machine's paths."""
+
+import json
+import math
+import os
+from pathlib import Path
+
+from omegaconf import DictConfig, OmegaConf
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+
+
+def write(path: Path, text: str) -> None:
+    """Write a small file whole or not at all."""
+    temporary = path.with_name(f".{path.name}.tmp")
+    try:
+        with open(temporary, "w") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def plain_config(config: DictConfig) -> dict:
+    """The resolved config as plain values, with the machine's paths written as variables."""
+    values = OmegaConf.to_container(config, resolve=True)
+    values["checkpoint"] = scrubbed(values["checkpoint"], config) if values["checkpoint"] else None
+    values["data_root"] = "${DATA_ROOT}" if values["data_root"] else None
+    values["output_root"] = "${OUTPUT_ROOT}"
+    return values
+
+
+def scrubbed(text: str, config: DictConfig) -> str:
+    """A text without this machine's paths."""
+    for root, variable in ((config.data_root, "DATA_ROOT"), (config.output_root, "OUTPUT_ROOT")):
+        if root:
+            for spelling in (str(Path(root).expanduser().absolute()), str(root)):
+                if len(spelling) > 1:
+                    text = text.replace(spelling, f"${{{variable}}}")
+    return text.replace(str(REPOSITORY), "${SPECATTN}").replace(str(Path.home()), "~")
+
+
+def finite(value: object) -> object:
+    """Plain values with null for every number that JSON has no word for (an infinite κ)."""
+    if isinstance(value, dict):
+        return {key: finite(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def read_metrics(path: Path) -> list[dict]:
+    """The events of a metrics.jsonl; a line that a crash cut short ends the list."""
+    events = []
+    if path.exists():
+        for line in path.read_text(errors="replace").splitlines():
+            try:
+                events.append(json.loads(line))
+            except ValueError:
+                break
+    return events
