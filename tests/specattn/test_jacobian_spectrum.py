@@ -175,6 +175,7 @@ def test_agreement_with_scipy_svds_on_a_mid_size_case():
     assert mine == pytest.approx(sorted(top.tolist(), reverse=True), rel=1e-10)
 
 
+@pytest.mark.filterwarnings("ignore::FutureWarning")  # what it uses of torch is deprecated
 def test_agreement_with_curvlinops_on_a_mid_size_case():
     """Their Jacobian operator is built by autograd from the model alone and shares no code with ours."""
     with warnings.catch_warnings():
