@@ -15,7 +15,6 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from specattn.state import CHILD, Conditioning
@@ -60,13 +59,7 @@ def _corrected(name: str) -> property:
 
 
 def _linear_forward(self: nn.Linear, input: Tensor) -> Tensor:
-    corrections: Conditioning = self._modules[CHILD]
-    weight = self._parameters["weight"]
-    if corrections.diagonal:
-        # x (W + λI) = xW + λx: W + C is neither formed nor kept for the backward pass, and in half precision
-        # the diagonal of W is not rounded away beside λ.
-        return corrections.add_to_output(F.linear(input, weight, self.bias), input)
-    return F.linear(input, weight + corrections.matrix("weight", weight), self.bias)
+    return self._modules[CHILD].linear(input, self._parameters["weight"], self.bias)
 
 
 def _reduce(self: nn.Module, protocol: int) -> tuple[Callable, tuple, Any]:

@@ -7,6 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from specattn.correction import DIAGONAL_METHODS, Correction, correction_from
+from specattn.diagonal import Runs, linear_plus_diagonal
 from specattn.setting import Setting
 
 #: Name of the child module, and so a part of the name of every entry added to a state dict.
@@ -76,32 +77,13 @@ class Conditioning(nn.Module):
                 self.correction(parameter, part.which, d_in).write(full[part.start : part.stop])
         return full.mT if transposed else full
 
-    def add_to_output(self, output: Tensor, input: Tensor) -> Tensor:
-        """x C added to the output xW of a linear layer, for diagonal corrections: W + C is never formed.
+    def linear(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        """`F.linear(input, weight + C, bias)` for the parameter `weight` of a linear layer."""
+        if self.diagonal:
+            return linear_plus_diagonal(input, weight, bias, self._runs(), self.setting.lam, self._taken("weight"))
+        return F.linear(input, weight + self.matrix("weight", weight), bias)
 
-        Args:
-            output: [..., outputs]; its dtype is kept (under autocast it is lower than the input's).
-            input: x, [..., D_in].
-        """
-        pieces, end, block = [], 0, 0
-        for start, stop, rows in self._runs():
-            if start > end:
-                pieces.append(output[..., end:start])
-            blocks = (stop - start) // rows
-            # The rectangular identity [r, D_in] hands the first r inputs on, followed by zeros where r > D_in.
-            d_in = input.shape[-1]
-            x = input[..., :rows] if rows <= d_in else F.pad(input, (0, rows - d_in))
-            x = (x * self.setting.lam).unsqueeze(-2)
-            if self.setting.method == "relative":
-                x = x * self._taken("weight")[block : block + blocks, None]
-            piece = output[..., start:stop].unflatten(-1, (blocks, rows)) + x.to(output.dtype)
-            pieces.append(piece.flatten(-2))
-            end, block = stop, block + blocks
-        if end < output.shape[-1]:
-            pieces.append(output[..., end:])
-        return pieces[0] if len(pieces) == 1 else torch.cat(pieces, dim=-1)
-
-    def _runs(self) -> list[tuple[int, int, int]]:
+    def _runs(self) -> Runs:
         """(start, stop, rows per block) of the parts of `weight`, adjacent ones with equal blocks joined."""
         runs: list[tuple[int, int, int]] = []
         for part in self.parts["weight"]:
@@ -109,7 +91,7 @@ class Conditioning(nn.Module):
                 runs[-1] = (runs[-1][0], part.stop, part.rows)
             else:
                 runs.append((part.start, part.stop, part.rows))
-        return runs
+        return tuple(runs)
 
     def _buffer_name(self, parameter: str) -> str:
         return f"{parameter}_{'sigma_max' if self.diagonal else 'correction'}"
