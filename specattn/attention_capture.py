@@ -42,9 +42,13 @@ def watch_softmax(model: nn.Module, see: See, modules: str | None = None) -> Ite
     """
     running: list[str] = []
     handles = []
+
+    def leave(*_) -> None:
+        running.pop()
+
     for name, module in attention_modules(model, modules).items():
         handles.append(module.register_forward_pre_hook(lambda *_, name=name: running.append(name)))
-        handles.append(module.register_forward_hook(lambda *_: running.pop() and None, always_call=True))
+        handles.append(module.register_forward_hook(leave, always_call=True))
     try:
         with _SoftmaxMode(running, see):
             yield
@@ -102,9 +106,8 @@ def _sdpa_logits(
     if is_causal:
         visible = torch.ones(logits.shape[-2:], dtype=torch.bool, device=logits.device).tril()
         logits = logits.masked_fill(~visible, float("-inf"))
-    if attn_mask is not None:
-        if attn_mask.dtype == torch.bool:
-            logits = logits.masked_fill(~attn_mask, float("-inf"))
-        else:
-            logits = logits + attn_mask
+    if attn_mask is not None and attn_mask.dtype == torch.bool:
+        logits = logits.masked_fill(~attn_mask, float("-inf"))
+    elif attn_mask is not None:
+        logits = logits + attn_mask
     return logits
