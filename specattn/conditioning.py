@@ -1,6 +1,7 @@
 """`condition`: add the corrections C to W_Q, W_K and W_V of a model; `fold`: write W + C into its weights."""
 
 import os
+import warnings
 from collections import defaultdict
 from dataclasses import asdict
 
@@ -46,7 +47,8 @@ def condition(
             case and W + C in the other (by ηwC in the first decoupled step), and under optimizers with a trust
             ratio (LARS, LAMB), whose step is scaled by the norm of the parameter.
         modules: a glob on the attention modules' dotted names, e.g. "blocks.*.attn"; None takes all of them.
-        probe: a batch to run once after conditioning; warns where attention saturates.
+        probe: a batch to run once after conditioning (see `attention_statistics`); a UserWarning says where the
+            softmax saturates, and what would not.
 
     Returns:
         The same model.
@@ -68,6 +70,12 @@ def condition(
         _add_to_weights(model, chosen, taken, setting)
     else:
         _attach(chosen, taken, setting)
+    if probe is not None:
+        from specattn.attention import attention_statistics, saturation_warning
+
+        message = saturation_warning(attention_statistics(model, probe, modules=modules), setting.lam)
+        if message is not None:
+            warnings.warn(message, stacklevel=2)
     return model
 
 

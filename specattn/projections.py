@@ -14,6 +14,7 @@ from fnmatch import fnmatchcase
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.parametrize import is_parametrized
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,7 @@ class Family:
 
     name: str
     places: tuple[Place, Place, Place]
-    heads: tuple[str, ...] = ("num_heads", "num_attention_heads", "n_heads", "config.num_attention_heads")
+    heads: tuple[str, ...] = ("num_heads", "num_attention_heads", "n_heads", "groups", "config.num_attention_heads")
 
 
 #: First match wins. A line matches a module below which all three weights exist as matrices.
@@ -233,6 +234,11 @@ def _owner(module: nn.Module, place: Place) -> tuple[nn.Module, str, str] | None
             return None
         names.append(step)
     while parameter not in module._parameters:
+        if is_parametrized(module, parameter):
+            raise ValueError(
+                f"{place.path} of a {type(module).__name__} is parametrized (torch.nn.utils.parametrize), and specattn "
+                "corrects plain parameters only: remove the parametrization first"
+            )
         step = next((s for s in (*names[-1:], *WRAPPED_LAYER) if isinstance(module._modules.get(s), nn.Module)), None)
         if step is None or not path:
             return None
