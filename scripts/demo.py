@@ -34,7 +34,7 @@ def main() -> int:
             f"experiment={EXPERIMENT}",
             "conditioning=off,identity,svd",
             "seed=0,1,2",
-            f"output_root={options.output_root!r}",
+            f"output_root={options.output_root}",
             f"runtime.jobs={options.jobs}",
             "runtime.wandb=off",
             "runtime.keep_checkpoints=false",

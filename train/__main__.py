@@ -54,12 +54,14 @@ def run(config, folder: Path) -> int:
 
         print(table([config]))
         return 0
+    if lacking := missing(config.dataset.name, config.data_root):
+        raise UserError(lacking)
+    if config.mode == "evaluate":
+        return start(config, folder)
     check_unchanged(folder, config)
     if summary(folder).get("status") == "complete":
         print(f"complete already: {folder}")
         return 0
-    if lacking := missing(config.dataset.name, config.data_root):
-        raise UserError(lacking)
     with lock(folder):
         code = start(config, folder)
     if code == 0:

@@ -37,7 +37,7 @@ def keep_best(folder: Path, path: Path) -> None:
         temporary.unlink(missing_ok=True)
         try:
             os.link(source, temporary)
-        except OSError:
+        except OSError:  # a file system without links
             shutil.copyfile(source, temporary)
         os.replace(temporary, target)
 
@@ -47,21 +47,28 @@ def checkpoints(folder: Path) -> list[Path]:
     return sorted(folder.glob("checkpoint-*.pt"))
 
 
-def newest(folder: Path) -> tuple[dict | None, list[str]]:
-    """The newest checkpoint that is sound, and a line about each damaged one that was passed over.
+def newest(folder: Path) -> tuple[dict | None, dict[Path, str]]:
+    """The newest checkpoint that is sound, and what is wrong with each newer one.
 
     Raises:
         UserError: there are checkpoints, and none is sound.
     """
-    damaged = []
+    damaged = {}
     for path in reversed(checkpoints(folder)):
         try:
             return load(path), damaged
         except UserError as error:
-            damaged.append(str(error))
+            damaged[path] = str(error)
     if damaged:
-        raise UserError(f"{damaged[0]}; no other checkpoint is sound: move {folder} away to start again")
-    return None, []
+        raise UserError(f"{next(iter(damaged.values()))}; no other is sound: move {folder} away to start again")
+    return None, {}
+
+
+def set_aside(path: Path) -> None:
+    """Rename a damaged checkpoint to `<name>.damaged`, out of the way of those to come but not lost."""
+    for file in (path, _hash_file(path)):
+        if file.exists():
+            file.rename(file.with_name(file.name + ".damaged"))
 
 
 def load(path: Path) -> dict:

@@ -22,6 +22,7 @@ from train.errors import UserError
 
 CONFIG_FOLDER = Path(__file__).resolve().parent.parent / "configs"
 FREE = ("model.args",)  # dictionaries that are handed on as they are, so that any key may be set in them
+PATHS = ("data_root", "output_root", "checkpoint")  # taken as typed: our own folders' names hold commas and '='
 GROUPS = ("task", "model", "dataset", "conditioning", "optimizer", "schedule", "runtime", "experiment")
 
 schema.register()
@@ -47,6 +48,10 @@ def parse(words: list[str]) -> list[Override]:
     for word in words:
         if word.startswith("-"):
             raise UserError(f"unknown option {word!r}: options are -m (sweep), --cfg and --help; keys are key=value")
+        key, _, value = word.partition("=")
+        if key.lstrip("+") in PATHS:
+            escaped = value.strip("'\"").replace("'", "\\'")
+            word = f"{key}='{escaped}'"
         try:
             override = OverridesParser.create().parse_override(word)
         except HydraException:
@@ -187,7 +192,9 @@ def _checked(values: list[Override], base: DictConfig) -> list[str]:
 def _compose(words: list[str]) -> DictConfig:
     try:
         with initialize_config_dir(str(CONFIG_FOLDER), version_base="1.3"):
-            return compose("config", overrides=words)
+            config = compose("config", overrides=words)
+            OmegaConf.resolve(config)
+            return config
     except (HydraException, OmegaConfBaseException) as error:
         cause = error.__cause__ or error
         key = getattr(cause, "full_key", None) or getattr(error, "full_key", None)

@@ -110,16 +110,21 @@ def train(config: DictConfig, record: Record, place: Place) -> dict[str, float]:
     if state is not None:
         run.load(state)
         del state
-    for line in damaged:
-        run.say.line(f"{line}: going on from the one before")
-    run.record.begin(run.step, run.precision.name)
+    for path, reason in damaged.items():
+        run.say.line(f"{reason}: set aside, going on from the one before")
+        if place.first:
+            checkpoint.set_aside(path)
+    record.begin(run.step, run.precision.name)
     run.say.start(run.step, f"global batch {config.batch_size}, lr {scaled_lr(config):g}, {run.precision.name}")
-    run.record.summary("running", step=run.step)
-    if run.step == 0 and run.probe_every:
-        probe(run)
-    for _ in steps(run):
-        pass
-    run.record.summary("complete", **totals(run))
+    record.summary("running", step=run.step)
+    try:
+        if run.step == 0 and run.probe_every:
+            probe(run)
+        for _ in steps(run):
+            pass
+    finally:
+        run.stop.restore()
+    record.summary("complete", **totals(run))
     if not config.runtime.keep_checkpoints and place.first:
         checkpoint.remove_all(run.folder)
     return run.metrics
@@ -166,6 +171,7 @@ def steps(run: Run) -> Iterator[int]:
             probe(run)
         if run.due(run.evaluate_every):
             evaluate(run)
+        stopping = stopping or (place.world == 1 and run.stop.asked)  # alone there is no one to agree with
         if run.due(run.save_every) or stopping:
             save(run)
         if stopping and run.step < run.length.steps:

@@ -87,7 +87,7 @@ class Mirror:
         )
         run.define_metric("global_step")
         run.define_metric("*", step_metric="global_step")
-        if run.url:
+        if self.mode == "online" and run.url:
             _say(run.url)
         return run
 

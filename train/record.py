@@ -20,7 +20,7 @@ from omegaconf import DictConfig, OmegaConf
 from train.distributed import Place
 from train.folder import tag
 from train.mirror import Mirror
-from train.record_files import REPOSITORY, finite, plain_config, read_metrics, write
+from train.record_files import REPOSITORY, finite, plain_config, read_metrics, scrubbed, write
 
 PACKAGES = (
     "specattn",
@@ -136,6 +136,12 @@ class Record:
             **values,
         }
         write(self.folder / "summary.json", json.dumps(finite(text), indent=1) + "\n")
+
+    def failed(self, status: str, error: str) -> None:
+        """Write the first line of an error into summary.json; an evaluation leaves the run's own record alone."""
+        if self.config.mode == "train":
+            lines = scrubbed(error, self.config).splitlines()
+            self.summary(status, error=lines[0] if lines else "")
 
     def close(self) -> bool:
         """End the mirror; False where it had to be left behind."""

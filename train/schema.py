@@ -134,7 +134,7 @@ class Runtime:
 
     devices: int = 1
     device: str = "auto"  # auto | cpu | cuda
-    workers: int = 4  # loader processes for each device; small sets stay in memory and use none
+    workers: int | None = None  # loader processes for each device (small sets use none); None: as many as threads
     threads: int | None = None  # CPU threads for each device; None: the cores divided by the devices
     precision: str = "auto"  # auto | bf16 | fp16 | fp32; auto: bf16 where a GPU has it, else fp32
     micro_batch: int | None = None  # at most this many samples at a time on a device (accumulation)

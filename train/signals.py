@@ -11,9 +11,14 @@ class StopFlag:
 
     def __init__(self) -> None:
         self.asked = False
+        self.before = {}
         if threading.current_thread() is threading.main_thread():
-            for number in ASKING:
-                signal.signal(number, self._raise)
+            self.before = {number: signal.signal(number, self._raise) for number in ASKING}
+
+    def restore(self) -> None:
+        """Give the signals back to whoever handled them before."""
+        for number, handler in self.before.items():
+            signal.signal(number, handler)
 
     def _raise(self, number: int, frame: object) -> None:
         self.asked = True

@@ -1,6 +1,5 @@
 """Several runs from one command line: each in a process of its own, side by side where asked, none hiding another."""
 
-import os
 import signal
 import subprocess
 import sys
@@ -16,6 +15,7 @@ from train.compose import distinguishing, expand, resolve
 from train.data.presence import missing
 from train.errors import FAILED, RESUME, UserError
 from train.folder import check_unchanged, run_folder, summary
+from train.launch import threads
 from train.progress import clock
 
 
@@ -101,8 +101,8 @@ def sweep(words: list[str]) -> int:
 
 def begin(job: Job, width: int) -> None:
     """Start a run; alone it speaks to the terminal, beside others it speaks to a file that is shown if it fails."""
-    threads = job.config.runtime.threads or max(1, len(os.sched_getaffinity(0)) // (width * job.config.runtime.devices))
-    command = [sys.executable, "-m", "train", *job.words, f"runtime.threads={threads}"]
+    share = max(1, threads(job.config) // width) if job.config.runtime.threads is None else threads(job.config)
+    command = [sys.executable, "-m", "train", *job.words, f"runtime.threads={share}"]
     job.output = tempfile.TemporaryFile("w+") if width > 1 else None  # noqa: SIM115 - closed in end()
     job.began = time.monotonic()
     # A process group of its own: Ctrl-C reaches the sweep alone, which then asks each run once.

@@ -18,6 +18,7 @@ from train.data.plan import BatchPlan, shard
 from train.data.small import Batch
 from train.distributed import Place
 from train.errors import UserError
+from train.launch import threads
 from train.randomness import AUGMENT, seed_everything
 from train.signals import leave_to_parent
 
@@ -51,7 +52,7 @@ def train_transform(options: DictConfig) -> transforms.Compose:
     return transforms.Compose(steps)
 
 
-def test_transform(options: DictConfig) -> transforms.Compose:
+def evaluation_transform(options: DictConfig) -> transforms.Compose:
     """Resize so that the centre crop of `image_size` is `crop_ratio` of the short side, and normalise."""
     return create_transform(
         options.image_size,
@@ -83,16 +84,14 @@ class FolderImages:
         self.config, self.place = config, place
         try:
             self.train = ImageFolder(root / "train", train_transform(options))
-            self.test = ImageFolder(root / "val", test_transform(options))
+            self.test = ImageFolder(root / "val", evaluation_transform(options))
         except FileNotFoundError as error:
             raise UserError(str(error).splitlines()[0]) from None
         if self.train.classes != self.test.classes:
             odd = sorted(set(self.train.classes) ^ set(self.test.classes))
             raise UserError(f"{root}: train and val hold different classes: {', '.join(odd[:5])}")
         if len(self.train.classes) != options.classes:
-            raise UserError(
-                f"{root}/train holds {len(self.train.classes)} classes, the config says {options.classes} (dataset.classes)"
-            )
+            raise UserError(f"{root}/train holds {len(self.train.classes)} classes, the config says {options.classes}")
         if options.train_size is not None:
             raise UserError("dataset.train_size is for sets held in memory; folders take every image")
         self.plan = BatchPlan(
@@ -122,9 +121,10 @@ class FolderImages:
             yield self._moved(batch)
 
     def _loader(self, dataset: Dataset, **how: object) -> DataLoader:
+        workers = self.config.runtime.workers
         return DataLoader(
             dataset,
-            num_workers=self.config.runtime.workers,
+            num_workers=threads(self.config) if workers is None else workers,
             pin_memory=self.place.device.type == "cuda",
             worker_init_fn=leave_to_parent,
             **how,
