@@ -53,13 +53,24 @@ def conditioned_class(plain: type[nn.Module], parameters: tuple[str, ...]) -> ty
 
 def _corrected(name: str) -> property:
     def weight(self: nn.Module) -> Tensor:
-        return self._parameters[name] + self._modules[CHILD].matrix(name, self._parameters[name])
+        parameter = _parameter(self, name)
+        return parameter + self._modules[CHILD].matrix(name, parameter)
 
     return property(weight, doc=f"W + C, where W is the parameter {name!r} of this module.")
 
 
 def _linear_forward(self: nn.Linear, input: Tensor) -> Tensor:
-    return self._modules[CHILD].linear(input, self._parameters["weight"], self.bias)
+    return self._modules[CHILD].linear(input, _parameter(self, "weight"), self.bias)
+
+
+def _parameter(module: nn.Module, name: str) -> nn.Parameter:
+    parameter = module._parameters.get(name)
+    if parameter is None:
+        raise RuntimeError(
+            f"the parameter {name!r} of this {type(module).__name__} is gone, so specattn cannot correct it; a weight "
+            "cannot be parametrized after condition(): call specattn.fold(model) first"
+        )
+    return parameter
 
 
 def _reduce(self: nn.Module, protocol: int) -> tuple[Callable, tuple, Any]:

@@ -10,6 +10,8 @@ import torch
 import transformers as hf
 from torch import nn
 
+from specattn import condition
+
 
 @dataclass(frozen=True)
 class Case:
@@ -277,3 +279,23 @@ def correct_by_hand(case, model, method, lam, layout, targets):
                 if which in targets:
                     blocks = part.shape[0] // case.head_dim if layout == "head" else 1
                     part += dense_correction(part, method, lam, blocks)
+
+
+BY_NAME = {case.name: case for case in CASES}
+# One family of each way in which a weight is reached: through the linear layer, by F.linear on the weight, packed in
+# an attention module, transposed.
+ONE_OF_EACH = ["timm ViT", "timm BEiT", "torch TransformerEncoder", "GPT-2"]
+METHODS = ["identity", "relative", "svd"]
+one_of_each = pytest.mark.parametrize("name", ONE_OF_EACH)
+each_method = pytest.mark.parametrize("method", METHODS)
+
+
+def conditioned_model(name, method, dtype=torch.float64, lam=0.7, **arguments):
+    model, inputs = build(BY_NAME[name], dtype)
+    return condition(model, lam, method, **arguments), inputs
+
+
+def gradients(model, inputs):
+    model.zero_grad()
+    run(model, inputs).float().square().sum().backward()
+    return {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}

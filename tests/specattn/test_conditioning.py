@@ -1,10 +1,13 @@
 """What `condition` computes, against weights that were replaced by W + C by hand, in float64."""
 
 import copy
+import subprocess
+import sys
 
 import pytest
 import timm
 import torch
+from families import dense_correction
 from torch import nn
 
 import specattn
@@ -24,27 +27,6 @@ def vit():
 @pytest.fixture
 def images():
     return torch.randn(2, 3, 16, 16, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
-
-
-def dense_correction(weight, method, lam, heads):
-    """C of `weight` [out, in] written out as the paper defines it, in the paper's orientation W ∈ R^{D×d}."""
-    out = []
-    for block in weight.unflatten(0, (heads, -1)):
-        w = block.T
-        u, s, vh = torch.linalg.svd(w, full_matrices=False)
-        eye = torch.zeros_like(w)
-        for i in range(min(w.shape)):
-            eye[i, i] = 1
-        if method == "identity":
-            c = lam * eye
-        elif method == "relative":
-            c = lam * s[0] * eye
-        elif method == "svd":
-            c = u @ torch.diag(lam * s[0].repeat(len(s))) @ vh
-        elif method == "rescale":
-            c = w * ((s + lam * s[0]).norm() / w.norm()) - w
-        out.append(c.T)
-    return torch.cat(out)
 
 
 @pytest.mark.parametrize("targets", ["qkv", "v", "qv", "k"])
@@ -195,6 +177,16 @@ def test_unrecognised_model_lists_what_was_seen():
 
     with pytest.raises(ValueError, match=r"0: StrangeAttention\(wq\).*FAMILIES"):
         condition(nn.Sequential(StrangeAttention()))
+
+
+def test_import_loads_torch_and_nothing_heavier():
+    code = (
+        "import sys, torch; before = {m.split('.')[0] for m in sys.modules}; import specattn; "
+        "specattn.condition, specattn.fold, specattn.corrections; "
+        "print(sorted({m.split('.')[0] for m in sys.modules} - before))"
+    )
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert out.strip() == "['specattn']"
 
 
 def test_public_names_resolve():
