@@ -110,7 +110,7 @@ def saturation_warning(
     if dead:
         low = min(dead, key=lambda r: r["gradient_q"])
         parts.append(
-            f"leaves W_Q without a gradient in {len(dead)} of {len(softmax)} "
+            f"all but stops the gradient of W_Q in {len(dead)} of {len(softmax)} "
             f"({low['attention']}: {low['gradient_q']:.1g}, against {low['gradient_v']:.1g} for W_V)"
         )
     message = f"{cause} {' and '.join(parts)}"

@@ -20,7 +20,7 @@ from specattn.jacobian import AttentionJacobian, attention_jacobian
 from specattn.projections import Projection, find_projections
 
 #: Names of the output projection inside an attention module.
-OUTPUT_PROJECTIONS = ("proj", "out_proj", "o_proj", "c_proj", "out_lin", "to_out")
+OUTPUT_PROJECTIONS = ("proj", "out_proj", "o_proj", "c_proj", "out_lin", "dense", "to_out")
 # Closed form and autograd must agree to this share on a random cotangent; both are float64.
 _AGREEMENT = 1e-9
 

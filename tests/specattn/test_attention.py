@@ -259,7 +259,7 @@ def record(**figures):
 def test_a_vanished_gradient_alone_is_warned_about():
     assert saturation_warning([record()], 3.0) is None
     warning = saturation_warning([record(), record(gradient_q=0.0)], 3.0)
-    assert "λ = 3 leaves W_Q without a gradient in 1 of 2" in warning
+    assert "λ = 3 all but stops the gradient of W_Q in 1 of 2" in warning
     assert "saturates" not in warning.split(";")[0]
     # Logits scale as λ²: a quarter of the logits is half of λ, rounded down to one digit.
     assert "λ of about 1 " in warning
