@@ -44,6 +44,7 @@ def conditioning_of(module: nn.Module) -> Conditioning | None:
 def conditioned_class(plain: type[nn.Module], parameters: tuple[str, ...]) -> type[nn.Module]:
     """The subclass of `plain` in which the attributes `parameters` read W + C."""
     members: dict[str, Any] = {name: _corrected(name) for name in parameters}
+    members |= {"_load_from_state_dict": _load_into(plain)}
     members |= {"plain_class": plain, "__reduce_ex__": _reduce, "__module__": plain.__module__}
     if plain.forward is nn.Linear.forward:
         members["forward"] = _linear_forward
@@ -71,6 +72,14 @@ def _parameter(module: nn.Module, name: str) -> nn.Parameter:
             "cannot be parametrized after condition(): call specattn.fold(model) first"
         )
     return parameter
+
+
+def _load_into(plain: type[nn.Module]) -> Callable:
+    def _load_from_state_dict(self: nn.Module, state_dict: dict, prefix: str, *args: object) -> None:
+        self._modules[CHILD].check_state(state_dict, prefix)  # before W is overwritten
+        plain._load_from_state_dict(self, state_dict, prefix, *args)
+
+    return _load_from_state_dict
 
 
 def _reduce(self: nn.Module, protocol: int) -> tuple[Callable, tuple, Any]:

@@ -104,11 +104,19 @@ class Conditioning(nn.Module):
         return self.setting.encode()
 
     def set_extra_state(self, state: Tensor) -> None:
-        """Nothing to set: `_load_from_state_dict` has compared the setting before this is called."""
+        """Nothing to set: `check_state` has compared the setting before this is called."""
 
-    def _load_from_state_dict(self, state_dict: dict, prefix: str, *args: object) -> None:
-        owner = prefix.removesuffix(f"{CHILD}.")
-        entry = state_dict.get(f"{prefix}_extra_state")
+    def check_state(self, state_dict: dict, owner: str) -> None:
+        """Refuses a state that holds W but not these corrections, also where loading is not strict.
+
+        Args:
+            state_dict: what is being loaded.
+            owner: the name of the corrected layer in it, with a dot at its end, or "".
+
+        Raises:
+            ValueError: the state is that of a plain model, or of another conditioning; it says what to call.
+        """
+        entry = state_dict.get(f"{owner}{CHILD}._extra_state")
         if entry is not None:
             saved = Setting.decode(entry)
             if saved != self.setting:
@@ -117,12 +125,10 @@ class Conditioning(nn.Module):
                     f"call {saved.call()} before loading it; this model has {self.setting.call()}"
                 )
         elif any(owner + parameter in state_dict for parameter in self.parts):
-            # Raised also for strict=False: W without its C, or beside another model's C, is a wrong model.
             raise ValueError(
                 f"this state is that of a plain model (no specattn entry at {owner.rstrip('.')!r}): load it into the "
                 f"plain model first, then call {self.setting.call()}"
             )
-        super()._load_from_state_dict(state_dict, prefix, *args)
 
     def extra_repr(self) -> str:
         """The setting and what it applies to."""
