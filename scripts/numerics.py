@@ -1,6 +1,6 @@
 """Where λI is best added under autocast: forward and gradient error of three mechanisms against float64.
 
-    python scripts/numerics.py            # prints the table and writes results/numerics.md (about a minute, CPU)
+    python -m scripts.numerics            # prints the table and writes results/numerics.md (about a minute, CPU)
 
 A fused qkv layer as timm initialises it (width 256, standard deviation 0.02) meets 4,096 tokens of unit variance,
 as after a LayerNorm; the loss is ½‖y‖² per token. Errors are relative Frobenius norms against the same layer in
@@ -76,7 +76,7 @@ def table() -> str:
     lines = [
         "# Precision of the correction under autocast",
         "",
-        f"Relative errors against float64, mean of {SEEDS} seeds; written by `python scripts/numerics.py`, which "
+        f"Relative errors against float64, mean of {SEEDS} seeds; written by `python -m scripts.numerics`, which "
         "says what is measured.",
         "",
         f"| λ | autocast | mechanism | {' | '.join(quantities)} |",
