@@ -172,8 +172,8 @@ def measure(arguments: argparse.Namespace) -> list[str]:
     lines = [
         f"# Cost of conditioning: {arguments.model}, batch {arguments.batch}, {arguments.precision}, {hardware}",
         "",
-        f"Written by `python -m scripts.bench_overhead`; torch {torch.__version__}, {arguments.rounds} rounds, median plain "
-        f"step {plain * 1e3:.1f} ms. Ratios: median over rounds (quartiles).",
+        f"Written by `python -m scripts.bench_overhead`; torch {torch.__version__}, {arguments.rounds} rounds, median "
+        f"plain step {plain * 1e3:.1f} ms. Ratios: median over rounds (quartiles).",
         "",
         "| variant | step / plain step | correction alone, of a plain step | peak bytes / plain |",
         "|---|---|---|---|",
