@@ -22,6 +22,7 @@ from train.distributed import join
 from train.loop import Run, steps
 from train.optimizer import build_optimizer
 from train.record import Record
+from train.signals import StopFlag
 
 
 def bare(config, place) -> Iterator[None]:
@@ -72,7 +73,7 @@ def main() -> None:
             ]
         )
         place = join(config.runtime.device)
-        run = Run(config, Record(Path(folder), config, place), place)
+        run = Run(config, Record(Path(folder), config, place), place, StopFlag())
         run.say.speaks = False
         loops = {"ours": steps(run), "bare": bare(config, place), "null": bare(config, place)}
         seconds = {name: [] for name in loops}

@@ -15,7 +15,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 import specattn
 from train import checkpoint, randomness, tasks
-from train.distributed import Place, peak_memory, summed
+from train.distributed import Place, barrier, peak_memory, summed
 from train.errors import Diverged, Stopped
 from train.finite import first_non_finite
 from train.optimizer import (
@@ -37,8 +37,8 @@ from train.signals import StopFlag
 class Run:
     """Everything one process needs to train, and how far it has come."""
 
-    def __init__(self, config: DictConfig, record: Record, place: Place) -> None:
-        self.config, self.record, self.folder, self.place = config, record, record.folder, place
+    def __init__(self, config: DictConfig, record: Record, place: Place, stop: StopFlag) -> None:
+        self.config, self.record, self.folder, self.place, self.stop = config, record, record.folder, place, stop
         torch.use_deterministic_algorithms(config.runtime.deterministic)
         self.task = tasks.build(config, place)
         self.length = Length.of(config.schedule, self.task.steps_per_epoch)
@@ -68,7 +68,6 @@ class Run:
         self.metrics: dict[str, float] = {}  # of the last evaluation
         self.best: dict | None = None  # the primary metric's best evaluation so far, and its step
         self.say = Progress(place, self.length)
-        self.stop = StopFlag()
 
     def due(self, every: int | None) -> bool:
         """Whether something that happens every so many steps happens now; the last step always counts."""
@@ -97,7 +96,7 @@ class Run:
             setattr(self, name, state[name])
 
 
-def train(config: DictConfig, record: Record, place: Place) -> dict[str, float]:
+def train(config: DictConfig, record: Record, place: Place, stop: StopFlag) -> dict[str, float]:
     """Train one run to its end, going on from what its folder holds; returns the final metrics.
 
     Raises:
@@ -105,7 +104,7 @@ def train(config: DictConfig, record: Record, place: Place) -> dict[str, float]:
         Diverged: a loss is not finite; nothing was updated with it.
         UserError: the config cannot be run as it is.
     """
-    run = Run(config, record, place)
+    run = Run(config, record, place, stop)
     state, damaged = checkpoint.newest(run.folder)
     if state is not None:
         run.load(state)
@@ -117,13 +116,10 @@ def train(config: DictConfig, record: Record, place: Place) -> dict[str, float]:
     record.begin(run.step, run.precision.name)
     run.say.start(run.step, f"global batch {config.batch_size}, lr {scaled_lr(config):g}, {run.precision.name}")
     record.summary("running", step=run.step)
-    try:
-        if run.step == 0 and run.probe_every:
-            probe(run)
-        for _ in steps(run):
-            pass
-    finally:
-        run.stop.restore()
+    if run.step == 0 and run.probe_every:
+        probe(run)
+    for _ in steps(run):
+        pass
     record.summary("complete", **totals(run))
     if not config.runtime.keep_checkpoints and place.first:
         checkpoint.remove_all(run.folder)
@@ -219,6 +215,7 @@ def save(run: Run) -> None:
         path = checkpoint.save(run.folder, run.step, run.state())
         if run.best and run.best["step"] == run.step:
             checkpoint.keep_best(run.folder, path)
+    barrier(run.place)  # nobody leaves before the checkpoint is there
 
 
 def timing(run: Run) -> dict:

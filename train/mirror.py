@@ -15,7 +15,7 @@ from omegaconf import DictConfig
 from train.folder import tag
 from train.record_files import plain_config, write
 
-PATIENCE = {"offline": 20.0, "online": 120.0}  # seconds that the end of a run waits for what is still queued
+PATIENCE = {"offline": 20.0, "online": 25.0}  # seconds that the end of a run waits for what is still queued
 
 
 class Mirror:

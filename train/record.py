@@ -15,12 +15,11 @@ from pathlib import Path
 
 import torch
 import yaml
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 
 from train.distributed import Place
-from train.folder import tag
 from train.mirror import Mirror
-from train.record_files import REPOSITORY, finite, plain_config, read_metrics, scrubbed, write
+from train.record_files import REPOSITORY, described, finite, plain_config, read_metrics, write
 
 PACKAGES = (
     "specattn",
@@ -89,6 +88,10 @@ def _git() -> dict | None:
     }
 
 
+# What a resumed run must share with its earlier part to end bit-identical to one that was left alone.
+EXACT = ("versions", "git", "device", "devices", "threads", "precision", "deterministic")
+
+
 class Record:
     """What one run writes; every rank may call, only rank 0 writes."""
 
@@ -106,7 +109,9 @@ class Record:
         write(self.metrics, "".join(json.dumps(line) + "\n" for line in kept))
         history = self.folder / "environment.json"
         sessions = json.loads(history.read_text())["sessions"] if step and history.exists() else []
-        sessions.append({"from_step": step, **environment(self.place, precision)})
+        now = environment(self.place, precision)
+        changed = [key for key in EXACT if sessions and sessions[-1][key] != now[key]]
+        sessions.append({"from_step": step, "bit_identical": not changed, "changed": changed, **now})
         write(history, json.dumps({"sessions": sessions}, indent=1) + "\n")
         self.mirror = Mirror(self.folder, self.config)
 
@@ -121,27 +126,9 @@ class Record:
             self.mirror.log(line)
 
     def summary(self, status: str, **values: object) -> None:
-        """Write summary.json: what tables read."""
-        if not self.place.first:
-            return
-        config = self.config
-        text = {
-            "status": status,
-            "experiment": config.experiment,
-            "row": OmegaConf.to_container(config.row),
-            "tag": tag(config),
-            "conditioning": OmegaConf.to_container(config.conditioning),
-            "seed": config.seed,
-            "folder": str(self.folder.relative_to(Path(config.output_root).expanduser().absolute())),
-            **values,
-        }
-        write(self.folder / "summary.json", json.dumps(finite(text), indent=1) + "\n")
-
-    def failed(self, status: str, error: str) -> None:
-        """Write the first line of an error into summary.json; an evaluation leaves the run's own record alone."""
-        if self.config.mode == "train":
-            lines = scrubbed(error, self.config).splitlines()
-            self.summary(status, error=lines[0] if lines else "")
+        """Write summary.json."""
+        if self.place.first:
+            write(self.folder / "summary.json", described(self.folder, self.config, status, **values))
 
     def close(self) -> bool:
         """End the mirror; False where it had to be left behind."""

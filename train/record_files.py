@@ -7,6 +7,8 @@ from pathlib import Path
 
 from omegaconf import DictConfig, OmegaConf
 
+from train.folder import summary, tag
+
 REPOSITORY = Path(__file__).resolve().parent.parent
 
 
@@ -40,6 +42,28 @@ def scrubbed(text: str, config: DictConfig) -> str:
                 if len(spelling) > 1:
                     text = text.replace(spelling, f"${{{variable}}}")
     return text.replace(str(REPOSITORY), "${SPECATTN}").replace(str(Path.home()), "~")
+
+
+def described(folder: Path, config: DictConfig, status: str, **values: object) -> str:
+    """The text of a summary.json: what tables read."""
+    about = {
+        "status": status,
+        "experiment": config.experiment,
+        "row": OmegaConf.to_container(config.row),
+        "tag": tag(config),
+        "conditioning": OmegaConf.to_container(config.conditioning),
+        "seed": config.seed,
+        "folder": str(folder.relative_to(Path(config.output_root).expanduser().absolute())),
+    }
+    return json.dumps(finite(about | values), indent=1) + "\n"
+
+
+def mark(folder: Path, config: DictConfig, status: str, error: str) -> None:
+    """Write into summary.json how a run failed, beside what it says already of how far the run had come."""
+    lines = scrubbed(error, config).splitlines()
+    held = {key: value for key, value in summary(folder).items() if key in ("step", "steps", "metrics", "best")}
+    if folder.is_dir():
+        write(folder / "summary.json", described(folder, config, status, error=lines[0] if lines else "", **held))
 
 
 def finite(value: object) -> object:

@@ -1,5 +1,6 @@
 """Several runs from one command line: each in a process of its own, side by side where asked, none hiding another."""
 
+import os
 import signal
 import subprocess
 import sys
@@ -106,7 +107,10 @@ def begin(job: Job, width: int) -> None:
     job.output = tempfile.TemporaryFile("w+") if width > 1 else None  # noqa: SIM115 - closed in end()
     job.began = time.monotonic()
     # A process group of its own: Ctrl-C reaches the sweep alone, which then asks each run once.
-    job.process = subprocess.Popen(command, stdout=job.output, stderr=job.output, start_new_session=True)
+    environment = os.environ | {"SPECATTN_PARENT": f"{os.getpid()}:{int(signal.SIGTERM)}"}
+    job.process = subprocess.Popen(
+        command, env=environment, stdin=subprocess.DEVNULL, stdout=job.output, stderr=job.output, start_new_session=True
+    )
 
 
 def end(job: Job) -> None:

@@ -20,6 +20,7 @@ from train.folder import run_folder
 from train.loop import Run, steps
 from train.record import Record
 from train.record_files import read_metrics
+from train.signals import StopFlag
 
 
 def folder_of(words):
@@ -40,7 +41,7 @@ def without_clocks(folder):
 def build(words, tmp_path):
     config = resolve(words)
     folder = Path(tempfile.mkdtemp(dir=tmp_path))
-    return Run(config, Record(folder, config, join("cpu")), join("cpu"))
+    return Run(config, Record(folder, config, join("cpu")), join("cpu"), StopFlag())
 
 
 def test_a_run_leaves_its_record_and_is_not_run_again(tiny, capsys):
@@ -223,6 +224,9 @@ def test_evaluation_of_a_checkpoint_gives_the_recorded_metrics(tiny, capsys):
 
 def test_run_refuses_a_folder_of_another_config(tiny):
     assert main(tiny) == 0
-    config = resolve([*tiny, "optimizer.lr=0.5"])
+    folder = folder_of(tiny)
+    other = folder_of([*tiny, "optimizer.lr=0.5"])
+    other.parent.mkdir(parents=True)
+    folder.rename(other)
     with pytest.raises(UserError, match=r"optimizer\.lr"):
-        run(config, folder_of(tiny))
+        run(resolve([*tiny, "optimizer.lr=0.5"]), [*tiny, "optimizer.lr=0.5"])

@@ -4,6 +4,7 @@ Every sample's randomness is seeded by (seed, epoch, position): which worker dec
 """
 
 from collections.abc import Iterator
+from functools import cached_property
 from pathlib import Path
 
 import torch
@@ -94,13 +95,18 @@ class FolderImages:
             raise UserError(f"{root}/train holds {len(self.train.classes)} classes, the config says {options.classes}")
         if options.train_size is not None:
             raise UserError("dataset.train_size is for sets held in memory; folders take every image")
-        self.plan = BatchPlan(
+
+    @cached_property
+    def plan(self) -> BatchPlan:
+        """Which samples make up which training batch; an evaluation never asks."""
+        config = self.config
+        return BatchPlan(
             len(self.train),
             config.batch_size,
             config.seed,
-            place,
+            self.place,
             config.runtime.micro_batch,
-            options.repeats,
+            config.dataset.repeats,
         )
 
     def batches(self, start: int, stop: int) -> Iterator[list[Batch]]:

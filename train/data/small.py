@@ -6,6 +6,7 @@ augmentation of the same sample whatever the number of devices.
 
 import io
 from collections.abc import Iterator
+from functools import cached_property
 from pathlib import Path
 
 import numpy
@@ -65,7 +66,7 @@ class SmallImages:
     """An image set in memory, on the device that trains."""
 
     def __init__(self, config: DictConfig, place: Place) -> None:
-        self.options, self.place, self.seed = config.dataset, place, config.seed
+        self.config, self.options, self.place = config, config.dataset, place
         if config.dataset.name == "digits":
             train, test = digits()
         else:
@@ -80,13 +81,18 @@ class SmallImages:
         shape = (1, -1, 1, 1)
         self.mean = 255 * torch.tensor(self.options.mean, device=place.device).view(shape)
         self.std = 255 * torch.tensor(self.options.std, device=place.device).view(shape)
-        self.plan = BatchPlan(
+
+    @cached_property
+    def plan(self) -> BatchPlan:
+        """Which samples make up which training batch; an evaluation never asks."""
+        config = self.config
+        return BatchPlan(
             len(self.train[1]),
             config.batch_size,
             config.seed,
-            place,
+            self.place,
             config.runtime.micro_batch,
-            self.options.repeats,
+            config.dataset.repeats,
         )
 
     def batches(self, start: int, stop: int) -> Iterator[list[Batch]]:
@@ -108,7 +114,7 @@ class SmallImages:
 
     def _draw(self, epoch: int, position: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Crop offsets [B, 2] and mirror flags [B] of one global batch."""
-        stream = generator(self.seed, AUGMENT, epoch, position)
+        stream = generator(self.config.seed, AUGMENT, epoch, position)
         window = torch.randint(0, 2 * self.options.pad + 1, (self.plan.batch, 2), generator=stream)
         mirrored = torch.rand(self.plan.batch, generator=stream) < self.options.flip
         return window.to(self.place.device), mirrored.to(self.place.device)

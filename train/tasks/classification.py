@@ -24,7 +24,6 @@ class Classification:
         self.config, self.place, self.options = config, place, config.task
         in_memory = config.dataset.name in ("digits", "cifar10")
         self.data = (SmallImages if in_memory else FolderImages)(config, place)
-        self.steps_per_epoch = self.data.plan.steps_per_epoch
         self.mixup = None
         if self.options.mixup or self.options.cutmix:
             self.mixup = Mixup(
@@ -35,6 +34,11 @@ class Classification:
                 label_smoothing=self.options.label_smoothing,
                 num_classes=config.dataset.classes,
             )
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """Optimizer steps in an epoch."""
+        return self.data.plan.steps_per_epoch
 
     def batches(self, start: int, stop: int) -> Iterator[list[Batch]]:
         """For each step this rank's micro-batches of images and labels."""
