@@ -3,15 +3,20 @@
 import getpass
 import json
 import os
+import signal
 import socket
+import threading
+import time
 from pathlib import Path
 
 import pytest
 from wandb.proto import wandb_internal_pb2
 
+import train.loop
 from train.__main__ import main
 from train.compose import distinguishing, resolve
 from train.distributed import join
+from train.errors import RESUME
 from train.folder import run_folder
 from train.mirror import Mirror, numbers, run_id
 from train.record import Record
@@ -92,6 +97,11 @@ def log_records(content):
 def read_back(folder):
     """Config and history of an offline W&B record."""
     [log] = folder.glob("wandb/offline-run-*/run-*.wandb")
+    return read_log(log)
+
+
+def read_log(log):
+    """Config, history and run ids of one W&B log file."""
     config, history, ids = {}, [], set()
     for data in log_records(log.read_bytes()):
         record = wandb_internal_pb2.Record()
@@ -135,8 +145,6 @@ def test_wandb_failing_is_said_once_and_stops_nothing(tiny, monkeypatch, capsys)
 
 
 def test_wandb_hanging_is_left_behind(tiny, monkeypatch, tmp_path):
-    import threading
-
     monkeypatch.setattr("wandb.init", lambda **_: threading.Event().wait(5))
     monkeypatch.setattr("train.mirror.PATIENCE", {"offline": 0.2})
     mirror = Mirror(tmp_path, resolve([*tiny, "runtime.wandb=offline"]))
@@ -152,3 +160,41 @@ def test_only_the_first_rank_writes(tiny, tmp_path):
     other.log("train", 1, loss=1.0)
     other.summary("complete")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_resumed_run_is_the_same_wandb_run_in_several_folders(tiny, monkeypatch, capsys):
+    words = [*tiny, "ema.decay=0.9", "runtime.wandb=offline"]
+    update = train.loop.update_ema
+
+    def update_then_signal(ema, model, done):
+        update(ema, model, done)
+        if done == 5:
+            signal.raise_signal(signal.SIGTERM)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("train.loop.update_ema", update_then_signal)
+        assert main(words) == RESUME
+    time.sleep(1.1)  # W&B names its folders by the second
+    assert main(words) == 0
+    folder = folder_of(words)
+    logs = sorted(folder.glob("wandb/offline-run-*/run-*.wandb"))
+    assert [log.name for log in logs] == [f"run-{run_id(folder)}.wandb"] * 2
+    steps = [line["global_step"] for log in logs for line in read_log(log)[1]]
+    assert steps == sorted(steps)
+    assert sorted(set(steps)) == sorted({event["step"] for event in read_metrics(folder / "metrics.jsonl")})
+    assert f"wandb sync {folder}/wandb/offline-run-*" in capsys.readouterr().err
+
+
+def test_the_environment_tells_a_resume_that_is_not_bit_identical(tiny):
+    config = resolve(tiny)
+    place = join("cpu")
+    record = Record(folder_of(tiny), config, place)
+    record.folder.mkdir(parents=True)
+    for step, precision in ((0, "fp32"), (4, "fp32"), (8, "bf16")):
+        record.begin(step, precision)
+    sessions = json.loads((record.folder / "environment.json").read_text())["sessions"]
+    assert [(s["from_step"], s["bit_identical"], s["changed"]) for s in sessions] == [
+        (0, True, []),
+        (4, True, []),
+        (8, False, ["precision"]),
+    ]
