@@ -33,7 +33,7 @@ def condition(
     C is taken from the weights at the call and fixed after it: never trained, never decayed.
 
     Args:
-        model: any model whose attention `specattn.projections.FAMILIES` recognises.
+        model: any model whose attention `specattn.families.FAMILIES` recognises.
         lam: λ. None: the method's default. 0: the model is left exactly as it is, bit for bit.
         method: "identity", C = λ I (default λ = 10, the paper's runs); "svd", C = λ σ_max U Vᵀ (default 1:
             Theorem 3.5, κ(W + C) ≤ 2); "relative", C = λ σ_max I (default 1); and the controls "orthogonal"

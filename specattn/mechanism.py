@@ -57,7 +57,11 @@ def _corrected(name: str) -> property:
         parameter = _parameter(self, name)
         return parameter + self._modules[CHILD].matrix(name, parameter)
 
-    return property(weight, doc=f"W + C, where W is the parameter {name!r} of this module.")
+    def set_on_replica(self: nn.Module, value: Tensor) -> None:
+        # Reached in DataParallel's replicas alone, which have no parameters but copies of them as attributes.
+        self._parameters[name] = value
+
+    return property(weight, set_on_replica, doc=f"W + C, where W is the parameter {name!r} of this module.")
 
 
 def _linear_forward(self: nn.Linear, input: Tensor) -> Tensor:

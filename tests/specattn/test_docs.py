@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from specattn.projections import FAMILIES
+from specattn.families import FAMILIES
 
 PAGE = Path(__file__).parents[2] / "docs" / "library.md"
 

@@ -143,3 +143,19 @@ def test_wrapped_in_data_parallel_it_is_looked_through():
     assert conditioned(model)["modules"] == ["blocks.0.attn", "blocks.1.attn"]
     assert conditioned(wrapped) == conditioned(model)
     assert conditioned(fold(wrapped)) is None
+
+
+@each_method
+def test_replicas_of_data_parallel_compute_with_w_plus_c(method):
+    # What torch.nn.parallel.replicate does for each GPU: a module without parameters, whose weights are attributes.
+    model, _ = conditioned_model("timm ViT", method)
+    layer = model.blocks[0].attn.qkv
+    replica = layer._replicate_for_data_parallel()
+    copied = layer._parameters["weight"].clone()
+    replica.weight = copied
+    replica.bias = layer.bias.clone()
+    x = torch.randn(2, 12, dtype=torch.float64)
+    assert torch.equal(replica(x), layer(x))
+    assert torch.equal(replica.weight, layer.weight)
+    replica(x).sum().backward()
+    assert layer._parameters["weight"].grad is not None
