@@ -14,6 +14,10 @@ _HOME = {
     "Projection": "projections",
     "weight_spectra": "spectrum",
     "attention_statistics": "attention",
+    "saturation_warning": "attention",
+    "attention_jacobian": "jacobian",
+    "multihead_jacobian": "jacobian",
+    "jacobian_spectra": "jacobian_layers",
 }
 __all__ = sorted(_HOME)
 
