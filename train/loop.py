@@ -13,7 +13,6 @@ import torch
 from omegaconf import DictConfig
 from torch.nn.parallel import DistributedDataParallel
 
-import specattn
 from train import checkpoint, randomness, tasks
 from train.distributed import Place, barrier, peak_memory, summed
 from train.errors import Diverged, Stopped
@@ -28,6 +27,7 @@ from train.optimizer import (
     scaled_lr,
     update_ema,
 )
+from train.probe import Probe
 from train.progress import Progress
 from train.record import Record
 from train.record_files import plain_config
@@ -62,6 +62,7 @@ class Run:
                 self.model, device_ids=[place.device.index] if place.device.type == "cuda" else None
             )
 
+        self.probe = Probe(self)
         self.step = 0  # optimizer steps completed
         self.seconds = 0.0  # spent in steps: evaluation, saving and probing apart
         self.losses: list[float] = []  # of the steps since the last train event, over all ranks
@@ -117,7 +118,7 @@ def train(config: DictConfig, record: Record, place: Place, stop: StopFlag) -> d
     run.say.start(run.step, f"global batch {config.batch_size}, lr {scaled_lr(config):g}, {run.precision.name}")
     record.summary("running", step=run.step)
     if run.step == 0 and run.probe_every:
-        probe(run)
+        run.probe.look()
     for _ in steps(run):
         pass
     record.summary("complete", **totals(run))
@@ -164,7 +165,7 @@ def steps(run: Run) -> Iterator[int]:
         if run.due(config.runtime.log_steps):
             log(run, lr)
         if run.due(run.probe_every):
-            probe(run)
+            run.probe.look()
         if run.due(run.evaluate_every):
             evaluate(run)
         stopping = stopping or (place.world == 1 and run.stop.asked)  # alone there is no one to agree with
@@ -201,12 +202,6 @@ def evaluate(run: Run) -> None:
         run.best = {run.task.primary: value, "step": run.step}
     run.record.log("evaluate", run.step, **run.metrics)
     run.say.line(f"step {run.step}: " + ", ".join(f"{k} {v:.4g}" for k, v in run.metrics.items()))
-
-
-def probe(run: Run) -> None:
-    """Record the singular values of every W and W + C (they cost an SVD each, hence their own interval)."""
-    if run.place.first:
-        run.record.log("spectra", run.step, weights=specattn.weight_spectra(run.model))
 
 
 def save(run: Run) -> None:

@@ -129,6 +129,16 @@ class Every:
 
 
 @dataclass
+class Probe(Every):
+    """What is looked at along training, and how often; both None: never."""
+
+    attention: bool = True  # entropy, saturation, gradient norms; at step 0 it warns where λ saturates
+    jacobian: str | None = None  # a glob on attention modules: κ of the Jacobian of their first head
+    samples: int = 8  # of the test set, in a fixed batch
+    tokens: int | None = 16  # the Jacobian is taken at the first so many tokens; None: at all of them
+
+
+@dataclass
 class Runtime:
     """What changes nothing beyond rounding."""
 
@@ -164,7 +174,7 @@ class Config:
     ema: Ema = field(default_factory=Ema)
     batch_size: int = MISSING  # global: over all devices and accumulation
     evaluate: Every = field(default_factory=Every)
-    probe: Every = field(default_factory=Every)  # weight spectra; both None: off
+    probe: Probe = field(default_factory=Probe)
     runtime: Runtime = field(default_factory=Runtime)
     seed: int = 0
     data_root: str | None = None

@@ -7,6 +7,7 @@
 | `batches(start, stop)` | for each step this rank's micro-batches |
 | `loss(model, batch)` | the mean loss of a micro-batch |
 | `evaluate(model)` | name → number, over all ranks |
+| `probe_batch(size)` | a fixed batch of inputs and labels for diagnostics |
 """
 
 from typing import TYPE_CHECKING

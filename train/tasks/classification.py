@@ -76,3 +76,7 @@ class Classification:
             "correct": top1,
             "count": count,
         }
+
+    def probe_batch(self, size: int) -> Batch:
+        """A fixed batch for diagnostics: the first test images of this rank's share, with their labels."""
+        return next(iter(self.data.evaluation_batches(size)))
