@@ -9,6 +9,7 @@ from matplotlib import pyplot
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+matplotlib.rcParams["svg.hashsalt"] = "specattn"  # ids in an SVG that do not change from run to run
 COLOURS = ("#000000", "#D55E00", "#0072B2", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 
 
@@ -26,9 +27,10 @@ def figure(panels: int, columns: int = 2) -> tuple[Figure, list[Axes]]:
     return canvas, list(axes.flat)[:panels]
 
 
-def finish(canvas: Figure, labelled: Axes, path: Path) -> None:
-    """Put one legend beneath all panels and write the picture."""
+def finish(canvas: Figure, labelled: Axes, *paths: Path) -> None:
+    """Put one legend beneath all panels and write the picture, the same bytes each time."""
     handles, labels = labelled.get_legend_handles_labels()
     canvas.legend(handles, labels, loc="outside lower center", ncols=len(labels), frameon=False)
-    canvas.savefig(path, dpi=150)
+    for path in paths:
+        canvas.savefig(path, dpi=150, metadata={"Date": None} if path.suffix == ".svg" else {"Software": None})
     pyplot.close(canvas)
