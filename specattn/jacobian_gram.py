@@ -23,7 +23,7 @@ _ROWS = 1024
 
 
 def row_gram(jacobian: AttentionJacobian) -> Tensor:
-    """The lower triangle of J Jᵀ, (N d, N d); zeros above its diagonal blocks."""
+    """The lower triangle of J Jᵀ, (N d, N d); what lies above its diagonal blocks is undefined."""
     jacobian = jacobian.reduced()
     _, m_NdE, b_NdD, y_ND = jacobian.factors()
     tokens, head = jacobian.v_Nd.shape
@@ -35,12 +35,12 @@ def row_gram(jacobian: AttentionJacobian) -> Tensor:
     if "k" in jacobian.parts:
         terms.append((b_CD, q_Nd @ q_Nd.mT))
     yy_NN = y_ND @ y_ND.mT if "v" in jacobian.parts else None
-    gram_CC = x_ND.new_zeros(tokens * head, tokens * head)
+    gram_CC = x_ND.new_empty(tokens * head, tokens * head)
     step = max(1, _ROWS // head)
     for start in range(0, tokens, step):
         stop = min(start + step, tokens)
         rows, columns = slice(start * head, stop * head), slice(0, stop * head)
-        target = gram_CC[rows, columns].unflatten(0, (-1, head)).unflatten(2, (-1, head))
+        target = gram_CC[rows, columns].zero_().unflatten(0, (-1, head)).unflatten(2, (-1, head))
         for factor_C, weight_NN in terms:
             product = (factor_C[rows] @ factor_C[columns].mT).view(target.shape)
             target.addcmul_(product, weight_NN[start:stop, None, :stop, None])

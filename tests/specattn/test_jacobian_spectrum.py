@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from specattn.jacobian import attention_jacobian
-from specattn.jacobian_extremes import extreme_singular_values
+from specattn.jacobian_extremes import cholesky_in_place, extreme_singular_values
 from specattn.jacobian_spectrum import resolution_floor, singular_values
 from specattn.lanczos import NotConvergedError, largest_eigenpair
 
@@ -215,3 +215,15 @@ def test_lanczos_finds_the_largest_through_a_cluster_and_says_when_it_cannot():
     assert largest_eigenpair(lambda v: -(matrix @ v), 60, basis)[0] == pytest.approx(0.0, abs=1e-9)
     with pytest.raises(NotConvergedError, match="relative error"):
         largest_eigenpair(lambda v: values.diag() @ v, 60, basis, tolerance=1e-14, block=2, max_basis=4)
+
+
+@pytest.mark.parametrize(("order", "block"), [(7, 3), (9, 3), (5, 8), (1, 1)])
+def test_the_blocked_cholesky_is_the_cholesky_and_reads_the_lower_triangle_alone(order, block):
+    torch.manual_seed(9)
+    root = torch.randn(order, order, dtype=F64)
+    matrix = root @ root.mT + torch.eye(order, dtype=F64)
+    given = torch.where(torch.ones_like(matrix, dtype=torch.bool).tril(), matrix, math.nan)
+    assert cholesky_in_place(given, block)
+    torch.testing.assert_close(given.tril(), torch.linalg.cholesky(matrix))
+    matrix[-1, -1] = -1.0
+    assert not cholesky_in_place(matrix, block)
