@@ -164,17 +164,20 @@ def test_damaged_files_get_one_line(small, capsys, tmp_path):
         assert capsys.readouterr().err.count("\n") == 1
 
 
-def test_the_command_and_the_import_load_nothing_heavy():
+def test_help_names_the_options(capsys):
+    with pytest.raises(SystemExit, match="0"):
+        main(["report", "--help"])
+    assert "--jacobian" in capsys.readouterr().out
+
+
+def test_the_command_and_the_imports_load_nothing_heavy_and_end_with_status_2_and_no_traceback():
     code = (
-        "import sys, specattn, specattn.spectrum, specattn.attention, specattn.jacobian_layers, specattn.theorems, "
-        "specattn.__main__; print([m for m in ('scipy', 'pandas', 'matplotlib', 'timm', 'transformers') "
-        "if m in sys.modules])"
+        "import sys, specattn, specattn.spectrum, specattn.attention, specattn.jacobian_layers, specattn.theorems; "
+        "from specattn.__main__ import main; status = main(['report']); "
+        "print([m for m in ('scipy', 'pandas', 'matplotlib', 'timm', 'transformers') if m in sys.modules]); "
+        "sys.exit(status)"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.stdout.strip() == "[]"
-    helped = subprocess.run([sys.executable, "-m", "specattn", "report", "--help"], capture_output=True, text=True)
-    assert helped.returncode == 0
-    assert "--jacobian" in helped.stdout
-    wrong = subprocess.run([sys.executable, "-m", "specattn", "report"], capture_output=True, text=True)
-    assert wrong.returncode == 2
-    assert "Traceback" not in wrong.stderr
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1
