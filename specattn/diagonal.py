@@ -37,7 +37,7 @@ def linear_plus_diagonal(
         return _add(F.linear(input, weight, bias), input, runs, lam, sigma_max)
     low = [input, weight, bias]
     device = input.device.type
-    if torch.is_autocast_enabled(device):
+    if torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device):
         # What autocast does to a linear layer. Not left to it: within an autograd function it would put casts
         # without a gradient into the cache that it shares with other layers.
         dtype = torch.get_autocast_dtype(device)

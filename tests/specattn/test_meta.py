@@ -17,6 +17,8 @@ def test_meta_device_takes_identity_alone(name):
     condition(model, 0.5)
     for parameter in model.parameters():
         assert parameter.is_meta
+    inputs = tuple(x.to("meta") for x in BY_NAME[name].inputs())
+    assert run(model, inputs).is_meta
     for method in ("svd", "relative", "orthogonal", "rescale"):
         with torch.device("meta"):
             model = BY_NAME[name].build()
