@@ -100,7 +100,7 @@ def extreme_singular_values(jacobian: JacobianMap, resolve: bool = False) -> Jac
     if resolve:
         return _counted(spectrum, torch.linalg.svdvals(triangle))
     solve = None  # frees the factor before the Gram matrix, which it overwrote, is built again
-    rank, smallest = _above(_gram(small, on_rows, null, top), floor**2, like)
+    rank, smallest = _above(_gram(small, on_rows, null, top), floor**2, top**2, like)
     # On the column side the deflated null space counts as large.
     rank -= order - jacobian.max_rank if null is not None else 0
     return replace(spectrum, rank=rank, kappa_nonzero=top / math.sqrt(smallest) if rank > 0 else math.inf)
@@ -186,25 +186,32 @@ def _triangle_solver(triangle_OO: Tensor) -> Callable[[Tensor], Tensor] | None:
     return solve
 
 
-def _above(gram_OO: Tensor, shift: float, like: Tensor) -> tuple[int, float]:
-    """(how many eigenvalues of G lie above `shift`, the smallest of them); G is overwritten."""
-    count, smallest = _inertia(gram_OO, shift, like)
-    if count and smallest > 2 * shift:
-        # Zeros of G weigh −1/shift and drown 1/(λ − shift) in their rounding; from close below λ they do not.
-        _, smallest = _inertia(gram_OO, 0.9 * smallest, like)
-    return count, smallest
+def _above(gram_OO: Tensor, floor: float, top: float, like: Tensor) -> tuple[int, float]:
+    """(how many eigenvalues of G lie above `floor`, the smallest of them); `top` is the largest eigenvalue of G.
+
+    The zeros of G, seen from a shift s, weigh −1/s, and drown 1/(λ − s) in their rounding where s is far below the
+    λ that is looked for. So s is first brought within four decades of it, by bisection on the counts.
+    """
+    count, solve = _inertia(gram_OO, floor)
+    low, high = floor, 2 * top
+    while count and high > 1e4 * low:
+        middle = math.sqrt(low * high)
+        above, solve_middle = _inertia(gram_OO, middle)
+        if above == count:
+            low, solve = middle, solve_middle
+        else:
+            high = middle
+    if not count:
+        return 0, math.inf
+    return count, low + 1 / largest_eigenpair(solve, len(gram_OO), like)[0]
 
 
-def _inertia(gram_OO: Tensor, shift: float, like: Tensor) -> tuple[int, float]:
-    """The same from one factorisation LDLᵀ of G − shift I."""
+def _inertia(gram_OO: Tensor, shift: float) -> tuple[int, Callable[[Tensor], Tensor]]:
+    """(how many eigenvalues of G lie above `shift`, v ↦ (G − shift I)⁻¹ v), from LDLᵀ."""
     gram_OO.diagonal().sub_(shift)
     factor, pivots, _ = torch.linalg.ldl_factor_ex(gram_OO)
     gram_OO.diagonal().add_(shift)
     single = pivots > 0
     # A 2 × 2 pivot of Bunch and Kaufman is indefinite: one eigenvalue of either sign, two entries of `pivots`.
     negative = int((factor.diagonal()[single] < 0).sum()) + int((~single).sum()) // 2
-    count = len(gram_OO) - negative
-    if count == 0:
-        return 0, math.inf
-    theta, _ = largest_eigenpair(lambda v: torch.linalg.ldl_solve(factor, pivots, v), len(gram_OO), like)
-    return count, shift + 1 / theta
+    return len(gram_OO) - negative, lambda v: torch.linalg.ldl_solve(factor, pivots, v)

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from specattn.jacobian import attention_jacobian
-from specattn.jacobian_extremes import cholesky_in_place, extreme_singular_values
+from specattn.jacobian_extremes import _above, cholesky_in_place, extreme_singular_values
 from specattn.jacobian_spectrum import resolution_floor, singular_values
 from specattn.lanczos import NotConvergedError, largest_eigenpair
 
@@ -227,3 +227,18 @@ def test_the_blocked_cholesky_is_the_cholesky_and_reads_the_lower_triangle_alone
     torch.testing.assert_close(given.tril(), torch.linalg.cholesky(matrix))
     matrix[-1, -1] = -1.0
     assert not cholesky_in_place(matrix, block)
+
+
+@settings(max_examples=40, deadline=None)
+@given(seed=st.integers(0, 2**31), order=st.integers(2, 40), zeros=st.integers(1, 20), decades=st.floats(0.0, 10.0))
+def test_the_smallest_eigenvalue_above_the_floor_is_found_wherever_it_lies(seed, order, zeros, decades):
+    """Zeros and a spectrum that ends anywhere between the largest value and the floor."""
+    g = torch.Generator().manual_seed(seed)
+    total = order + zeros
+    values = torch.cat([torch.zeros(zeros, dtype=F64), torch.logspace(-decades, 0, order, dtype=F64)])
+    basis = torch.linalg.qr(torch.randn(total, total, dtype=F64, generator=g))[0]
+    gram = basis * values @ basis.mT
+    floor = 1e-12
+    count, smallest = _above((gram + gram.mT) / 2, floor, 1.0, basis)
+    assert count == order
+    assert smallest == pytest.approx(float(10.0**-decades), rel=1e-8 + 1e-14 * 10.0**decades)
