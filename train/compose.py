@@ -224,5 +224,7 @@ def _check(config: DictConfig) -> None:
             raise UserError(f"{key}.{given[0]}={flat[f'{key}.{given[0]}']}: must be above 0")
     if flat["schedule.warmup_steps"] is not None and flat["schedule.warmup_epochs"] is not None:
         raise UserError("schedule: give one of schedule.warmup_steps and schedule.warmup_epochs")
+    if flat["schedule.cooldown_steps"] is not None and flat["schedule.cooldown_epochs"] is not None:
+        raise UserError("schedule: give one of schedule.cooldown_steps and schedule.cooldown_epochs")
     if config.optimizer.lr_scaling == "linear" and config.optimizer.reference_batch is None:
         raise UserError("optimizer.lr_scaling=linear needs optimizer.reference_batch, the batch the lr is written for")

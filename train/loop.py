@@ -24,6 +24,7 @@ from train.optimizer import (
     build_ema,
     build_optimizer,
     in_steps,
+    lr_note,
     scaled_lr,
     update_ema,
 )
@@ -116,6 +117,8 @@ def train(config: DictConfig, record: Record, place: Place, stop: StopFlag) -> d
             checkpoint.set_aside(path)
     record.begin(run.step, run.precision.name)
     run.say.start(run.step, f"global batch {config.batch_size}, lr {scaled_lr(config):g}, {run.precision.name}")
+    if note := lr_note(config):
+        run.say.line(note)
     record.summary("running", step=run.step)
     if run.step == 0 and run.probe_every:
         run.probe.look()

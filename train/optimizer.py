@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import torch
 from omegaconf import DictConfig
-from timm.optim import create_optimizer_v2
+from timm.optim import create_optimizer_v2, param_groups_weight_decay
 from timm.scheduler import CosineLRScheduler
 from timm.utils import ModelEmaV3
 from torch import nn
@@ -23,8 +23,9 @@ class Length:
 
     @classmethod
     def of(cls, schedule: DictConfig, steps_per_epoch: int) -> "Length":
-        """The length that `schedule.steps` or `schedule.epochs` asks for."""
-        return cls(in_steps(schedule, steps_per_epoch), steps_per_epoch)
+        """The length that `schedule.steps` or `schedule.epochs` asks for, and the cooldown after it."""
+        cooldown = in_steps(schedule, steps_per_epoch, "cooldown_") or 0
+        return cls(in_steps(schedule, steps_per_epoch) + cooldown, steps_per_epoch)
 
 
 def in_steps(every: DictConfig, steps_per_epoch: int, prefix: str = "") -> int | None:
@@ -35,12 +36,41 @@ def in_steps(every: DictConfig, steps_per_epoch: int, prefix: str = "") -> int |
     return None if epochs is None else max(1, round(epochs * steps_per_epoch)) if epochs else 0
 
 
+def lr_factor(config: DictConfig) -> float:
+    """What the recipe's own rule multiplies its rates with for this global batch."""
+    optimizer = config.optimizer
+    return config.batch_size / optimizer.reference_batch if optimizer.lr_scaling == "linear" else 1.0
+
+
 def scaled_lr(config: DictConfig) -> float:
     """The learning rate for this global batch, by the recipe's own rule (absolute, or linear in the batch)."""
+    return config.optimizer.lr * lr_factor(config)
+
+
+def lr_note(config: DictConfig) -> str | None:
+    """One line where the global batch is not the one that the recipe's learning rate is written for."""
     optimizer = config.optimizer
+    if optimizer.reference_batch in (None, config.batch_size):
+        return None
+    batches = f"batch_size={config.batch_size}, the recipe's is {optimizer.reference_batch}"
     if optimizer.lr_scaling == "linear":
-        return optimizer.lr * config.batch_size / optimizer.reference_batch
-    return optimizer.lr
+        return f"{batches}: lr scaled linearly from {optimizer.lr:g} to {scaled_lr(config):g}"
+    return f"warning: {batches}, and its lr {optimizer.lr:g} is absolute and stays: optimizer.lr_scaling=linear scales it"
+
+
+def parameter_groups(config: DictConfig, model: nn.Module) -> list[dict]:
+    """timm's groups: the parameters that weight decay leaves out, and those that it acts on.
+
+    `no_decay=1d` leaves out tensors of at most one axis, biases, and `no_decay_names` (the model's own list where
+    that is not set); `none` leaves out nothing.
+    """
+    options = config.optimizer
+    if options.no_decay == "none":
+        return [{"params": [p for p in model.parameters() if p.requires_grad], "weight_decay": options.weight_decay}]
+    names = options.no_decay_names
+    if names is None:
+        names = model.no_weight_decay() if hasattr(model, "no_weight_decay") else ()
+    return param_groups_weight_decay(model, options.weight_decay, no_weight_decay_list=tuple(names))
 
 
 def build_optimizer(config: DictConfig, model: nn.Module) -> torch.optim.Optimizer:
@@ -49,11 +79,10 @@ def build_optimizer(config: DictConfig, model: nn.Module) -> torch.optim.Optimiz
     extra = {"betas": tuple(options.betas)} if "adam" in options.name or options.name == "lion" else {}
     try:
         return create_optimizer_v2(
-            model,
+            parameter_groups(config, model),
             opt=options.name,
             lr=scaled_lr(config),
             weight_decay=options.weight_decay,
-            filter_bias_and_bn=options.no_decay == "1d",
             eps=options.eps,
             **extra,
         )
@@ -68,24 +97,27 @@ class Schedule:
         schedule = config.schedule
         self.optimizer = optimizer
         self.per = length.steps_per_epoch if schedule.per == "epoch" else 1
-        total = math.ceil(length.steps / self.per)
+        self.lag = schedule.lag or 0
+        cooldown = in_steps(schedule, length.steps_per_epoch, "cooldown_") or 0
+        total = math.ceil((length.steps - cooldown) / self.per)
         warmup = (in_steps(schedule, length.steps_per_epoch, "warmup_") or 0) / self.per
         if warmup >= total:
             raise UserError(f"schedule: the warm-up ({warmup:g}) is as long as the run ({total})")
+        bounds = lr_factor(config) if schedule.scale_bounds else 1.0
         cosine = schedule.name == "cosine"
         self.timm = CosineLRScheduler(
             optimizer,
             t_initial=total - (warmup if schedule.warmup_prefix else 0),
-            lr_min=schedule.min_lr if cosine else scaled_lr(config),
+            lr_min=schedule.min_lr * bounds if cosine else scaled_lr(config),  # also the rate of the cooldown
             warmup_t=warmup,
-            warmup_lr_init=schedule.warmup_lr,
+            warmup_lr_init=schedule.warmup_lr * bounds,
             warmup_prefix=schedule.warmup_prefix,
             t_in_epochs=False,
         )
 
     def set(self, step: int) -> float:
         """Set every group's learning rate for the step (0 is the first); returns the first group's."""
-        self.timm.step_update(step // self.per)
+        self.timm.step_update(max(0, step // self.per - self.lag))
         return self.optimizer.param_groups[0]["lr"]
 
 

@@ -89,7 +89,8 @@ class Optimizer:
     weight_decay: float = 0.0
     betas: list[float] = field(default_factory=lambda: [0.9, 0.999])
     eps: float = 1e-8
-    no_decay: str = "1d"  # '1d': tensors of one axis and the model's own list; 'none': everything decays
+    no_decay: str = "1d"  # '1d': tensors of one axis, biases and no_decay_names; 'none': everything decays
+    no_decay_names: list[str] | None = None  # parameter names, or globs of them; None: the model's own list
     clip_grad: float | None = None
     lr_scaling: str = "absolute"  # absolute | linear (in the global batch, from reference_batch)
     reference_batch: int | None = None
@@ -108,6 +109,10 @@ class Schedule:
     min_lr: float = 0.0
     per: str = "step"  # step | epoch: how often the learning rate moves
     warmup_prefix: bool = True  # the cosine begins after the warm-up (True) or runs beneath it (False)
+    cooldown_steps: int | None = None  # at min_lr, after `steps` or `epochs`
+    cooldown_epochs: float | None = None
+    lag: int | None = None  # steps or epochs (`per`) by which the rate is late: 1 where it is set after each by its index
+    scale_bounds: bool | None = None  # warmup_lr and min_lr scale with the batch as lr does
 
 
 @dataclass

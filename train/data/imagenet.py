@@ -112,7 +112,10 @@ class FolderImages:
     def batches(self, start: int, stop: int) -> Iterator[list[Batch]]:
         """This rank's micro-batches for the steps start..stop-1: float images [B, C, H, W], int64 labels [B]."""
         keys = (
-            [(epoch, position + offset, int(index)) for offset, index in enumerate(indices.tolist(), part.start)]
+            [
+                (epoch, position + offset, index)
+                for offset, index in zip(range(self.plan.batch)[part], indices.tolist(), strict=True)
+            ]
             for epoch, position, parts in self.plan.micro_batches(start, stop)
             for part, indices in parts
         )

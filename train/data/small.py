@@ -12,12 +12,13 @@ from pathlib import Path
 import numpy
 import torch
 from omegaconf import DictConfig
+from timm.data.random_erasing import RandomErasing
 from torch.nn import functional as F
 
 from train.data.plan import BatchPlan, shard
 from train.distributed import Place
 from train.errors import UserError
-from train.randomness import AUGMENT, SUBSET, generator, permutation
+from train.randomness import AUGMENT, SUBSET, generator, permutation, seed_everything
 
 Batch = tuple[torch.Tensor, torch.Tensor]
 
@@ -67,6 +68,11 @@ class SmallImages:
 
     def __init__(self, config: DictConfig, place: Place) -> None:
         self.config, self.options, self.place = config, config.dataset, place
+        if self.options.auto_augment is not None:
+            raise UserError(f"dataset.auto_augment is for image folders; {self.options.name} is augmented in memory")
+        self.erase = None
+        if self.options.random_erasing:
+            self.erase = RandomErasing(self.options.random_erasing, mode="pixel", device=place.device)
         if config.dataset.name == "digits":
             train, test = digits()
         else:
@@ -102,8 +108,12 @@ class SmallImages:
             batch = []
             for part, indices in parts:
                 images = self.train[0][indices.to(self.place.device)]
-                images = augment(images, self.options.pad, window[part], mirrored[part])
-                batch.append((self._normalised(images), self.train[1][indices.to(self.place.device)]))
+                images = self._normalised(augment(images, self.options.pad, window[part], mirrored[part]))
+                if self.erase is not None:
+                    for image, offset in zip(images, range(self.plan.batch)[part], strict=True):
+                        seed_everything(self.config.seed, AUGMENT, epoch, position + offset)
+                        self.erase(image)
+                batch.append((images, self.train[1][indices.to(self.place.device)]))
             yield batch
 
     def evaluation_batches(self, size: int) -> Iterator[Batch]:

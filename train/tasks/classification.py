@@ -11,6 +11,7 @@ from torch.nn import functional as F
 from train.data.imagenet import FolderImages
 from train.data.small import Batch, SmallImages
 from train.distributed import Place, summed
+from train.errors import UserError
 
 EVALUATION_BATCH = 256
 
@@ -26,6 +27,11 @@ class Classification:
         self.data = (SmallImages if in_memory else FolderImages)(config, place)
         self.mixup = None
         if self.options.mixup or self.options.cutmix:
+            if config.mode == "train" and self.data.plan.micro % 2:
+                raise UserError(
+                    f"mixup and cutmix pair images: {self.data.plan.micro} at a time on a device (batch_size, "
+                    "runtime.devices, runtime.micro_batch) must be even"
+                )
             self.mixup = Mixup(
                 self.options.mixup,
                 self.options.cutmix,
