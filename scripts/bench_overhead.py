@@ -7,8 +7,8 @@ One model takes its steps in turn as plain, plain again (the null), identity, sv
 `torch.nn.utils.parametrize`; the ratio to plain is the median over rounds of steps taken next to each other. As a
 ratio of whole steps drowns in the noise of the machine, the correction's own forward and backward time is measured
 alone as well, on tensors of the model's sizes, and set against the plain step, the fastest of each: it must be at
-most 1 %, and the peak of allocated bytes at most 1 % above plain's for identity. The paper reports 1.002 (29:33 against 29:29) for
-identity, and 1.41 for an SVD that is computed again along the way.
+most 1 %, and the peak of allocated bytes at most 1 % above plain's for identity. The paper reports 1.002 (29:33
+against 29:29) for identity, and 1.41 for an SVD that is computed again along the way.
 """
 
 import argparse
