@@ -58,9 +58,21 @@ lint: $(STAMP) ## ruff: lint and formatting
 	@$(PY) -m ruff check . && $(PY) -m ruff format --check .
 
 ##@ The paper's rows: the baseline and the conditioned model
-.PHONY: imagenet-vit
+.PHONY: imagenet-vit imagenet-deit imagenet-swin imagenet-xcit imagenet-davit
 imagenet-vit: $(STAMP) ## ImageNet, ViT-B (SCALE=reduced: CIFAR-10, a small ViT)
 	@$(call row,imagenet_vit)
+
+imagenet-deit: $(STAMP) ## ImageNet, DeiT-B (SCALE=reduced: CIFAR-10, a small DeiT)
+	@$(call row,imagenet_deit)
+
+imagenet-swin: $(STAMP) ## ImageNet, Swin-B (SCALE=reduced: CIFAR-10, a small Swin)
+	@$(call row,imagenet_swin)
+
+imagenet-xcit: $(STAMP) ## ImageNet, XCiT-M (SCALE=reduced: CIFAR-10, a small XCiT)
+	@$(call row,imagenet_xcit)
+
+imagenet-davit: $(STAMP) ## ImageNet, DaViT-B (SCALE=reduced: CIFAR-10, a small DaViT)
+	@$(call row,imagenet_davit)
 
 # One row: a run for each value of lambda and each seed; complete ones are not run again.
 row = $(PY) -m train -m experiment=$(SCALE)/$(1) conditioning=$(METHOD) conditioning.lam=$(LAM) seed=$(SEEDS) \

@@ -6,7 +6,6 @@ and lets an experiment be named with a glob that sees through slashes (`experime
 
 import difflib
 import itertools
-import math
 from fnmatch import fnmatch
 from pathlib import Path
 
@@ -19,6 +18,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from train import schema
 from train.errors import UserError
+from train.limits import check_ranges
 
 CONFIG_FOLDER = Path(__file__).resolve().parent.parent / "configs"
 FREE = ("model.args",)  # dictionaries that are handed on as they are, so that any key may be set in them
@@ -86,7 +86,10 @@ def expand(words: list[str]) -> list[list[str]]:
                 raise UserError(f"{override.input_line!r} matches nothing; there are: {', '.join(options(key))}")
             choices.append([f"{key}={name}" for name in names])
         elif override.is_sweep_override():
-            choices.append([f"{key}={text}" for text in override.sweep_string_iterator()])
+            try:
+                choices.append([f"{key}={text}" for text in override.sweep_string_iterator()])
+            except HydraException:
+                raise UserError(f"{override.input_line!r}: a sweep takes choices a,b,c, range() and glob()") from None
         else:
             choices.append([override.input_line])
     return [list(run) for run in itertools.product(*choices)]
@@ -113,6 +116,10 @@ def resolve(words: list[str]) -> DictConfig:
     config = _compose([f"{key}={name}" for key, name in groups.items()] + _checked(values, base))
     config.experiment = groups["experiment"]
     _check(config)
+    if groups.get("conditioning") == "off" and config.conditioning.lam != 0:
+        raise UserError(
+            f"conditioning=off with conditioning.lam={config.conditioning.lam:g}: choose a method, or λ = 0"
+        )
     if config.conditioning.lam == 0:
         config.conditioning = OmegaConf.structured(schema.Conditioning)
     return config
@@ -127,7 +134,10 @@ def distinguishing(words: list[str]) -> list[str]:
     """
     groups, _ = _split(parse(words))
     chosen = {key: name for key, name in groups.items() if key not in ("experiment", "conditioning", "runtime")}
-    base = flatten(_compose([f"experiment={groups['experiment']}", *(f"{k}={v}" for k, v in chosen.items())]))
+    named = f"experiment={groups['experiment']}"
+    plain = _compose([named])
+    chosen = {key: name for key, name in chosen.items() if _compose([named, f"{key}={name}"])[key] != plain[key]}
+    base = flatten(_compose([named, *(f"{key}={name}" for key, name in chosen.items())]))
     full = flatten(resolve(words))
     parts = [f"{key}={name}" for key, name in chosen.items()]
     for key, value in full.items():
@@ -206,16 +216,14 @@ def _check(config: DictConfig) -> None:
     """What types alone do not say."""
     flat = flatten(config)
     for key, allowed in schema.CHOICES.items():
-        if flat[key] not in allowed:
+        if key in flat and flat[key] not in allowed:
             raise UserError(f"{key}={flat[key]!r}: must be one of {', '.join(allowed)}")
     for key, value in flat.items():
         if value == "???":
             raise UserError(f"{key} is not set by experiment {config.experiment!r}: add {key}=...")
-        if isinstance(value, float) and not math.isfinite(value):
-            raise UserError(f"{key}={value}: must be a finite number")
-    for key in ("batch_size", "runtime.devices", "runtime.log_steps", "runtime.jobs", "ema.every"):
-        if flat[key] < 1:
-            raise UserError(f"{key}={flat[key]}: must be at least 1")
+    check_ranges(flat)
+    if not config.output_root:
+        raise UserError("output_root is empty: name the folder that runs are written to")
     for key, unset in {"schedule": False, "evaluate": False, "probe": True}.items():
         given = [name for name in ("steps", "epochs") if flat[f"{key}.{name}"] is not None]
         if len(given) == 2 or (not given and not unset):

@@ -2,7 +2,7 @@
 
 from omegaconf import DictConfig
 
-from train.data.presence import missing
+from train.data.presence import layout, missing
 from train.folder import tag
 
 
@@ -24,7 +24,7 @@ def table(configs: list[DictConfig]) -> str:
                 f"{schedule.steps} steps" if schedule.steps is not None else f"{schedule.epochs:g} epochs",
                 str(config.batch_size),
                 f"{scaled_lr(config):g}",
-                missing(config.dataset.name, config.data_root) or "found",
+                missing(config.dataset.name, config.data_root, layout(config)) or "found",
             )
         )
     widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]

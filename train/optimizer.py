@@ -55,7 +55,7 @@ def lr_note(config: DictConfig) -> str | None:
     batches = f"batch_size={config.batch_size}, the recipe's is {optimizer.reference_batch}"
     if optimizer.lr_scaling == "linear":
         return f"{batches}: lr scaled linearly from {optimizer.lr:g} to {scaled_lr(config):g}"
-    return f"warning: {batches}, and its lr {optimizer.lr:g} is absolute and stays: optimizer.lr_scaling=linear scales it"
+    return f"warning: {batches}; its lr {optimizer.lr:g} is absolute and stays: optimizer.lr_scaling=linear scales it"
 
 
 def parameter_groups(config: DictConfig, model: nn.Module) -> list[dict]:

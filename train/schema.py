@@ -66,6 +66,11 @@ class Images:
     auto_augment: str | None = None  # 'ra' (torchvision RandAugment) or a timm string
     random_erasing: float = 0.0
     repeats: int = 1  # repeated augmentation: copies of each image in an epoch
+    layout: str = "folder"  # folder | archives | parquet | hub: where photographs lie (train/data/photographs.py)
+    hub: str | None = None  # the data set's name on the hub and its pinned revision
+    revision: str | None = None
+    synsets: str | None = None  # timm's list of class identifiers, in the order of the labels
+    images: list[int] | None = None  # how many there are, training and validation
 
 
 @dataclass
@@ -111,7 +116,7 @@ class Schedule:
     warmup_prefix: bool = True  # the cosine begins after the warm-up (True) or runs beneath it (False)
     cooldown_steps: int | None = None  # at min_lr, after `steps` or `epochs`
     cooldown_epochs: float | None = None
-    lag: int | None = None  # steps or epochs (`per`) by which the rate is late: 1 where it is set after each by its index
+    lag: int | None = None  # steps or epochs (`per`) that the rate comes late: 1 where it is set at the end of each
     scale_bounds: bool | None = None  # warmup_lr and min_lr scale with the batch as lr does
 
 
@@ -155,6 +160,9 @@ class Runtime:
     micro_batch: int | None = None  # at most this many samples at a time on a device (accumulation)
     compile: bool = False
     channels_last: bool = False
+    prefetch: int = 2  # batches that each loader worker prepares ahead
+    persistent_workers: bool = True  # evaluation's loader workers stay between evaluations
+    pin: bool | None = None  # page-locked batches; None: where a GPU trains
     deterministic: bool = True  # torch.use_deterministic_algorithms
     log_steps: int = 50
     save_steps: int | None = None  # None: at each evaluation
@@ -196,6 +204,7 @@ CHOICES = {
     "conditioning.when": ("persistent", "init"),
     "optimizer.lr_scaling": ("absolute", "linear"),
     "optimizer.no_decay": ("1d", "none"),
+    "dataset.layout": ("folder", "archives", "parquet", "hub"),
     "schedule.name": ("cosine", "constant"),
     "schedule.per": ("step", "epoch"),
     "runtime.device": ("auto", "cpu", "cuda"),

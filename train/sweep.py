@@ -12,12 +12,13 @@ from typing import IO
 
 from omegaconf import DictConfig
 
-from train.compose import distinguishing, expand, resolve
-from train.data.presence import missing
+from train.compose import distinguishing, expand, resolve, result_changing
+from train.data.presence import layout, missing
 from train.errors import FAILED, RESUME, UserError
-from train.folder import check_unchanged, run_folder, summary
+from train.folder import check_unchanged, check_writable, run_folder, summary
 from train.launch import threads
 from train.progress import clock
+from train.signals import StopFlag, launched_by_us
 
 
 @dataclass
@@ -49,13 +50,21 @@ def planned(words: list[str]) -> list[Job]:
         config = resolve(run)
         job = Job(run, config, run_folder(config, distinguishing(run)))
         check_unchanged(job.folder, config)
-        if not config.runtime.dry and (lacking := missing(config.dataset.name, config.data_root)):
+        if not config.runtime.dry and (lacking := missing(config.dataset.name, config.data_root, layout(config))):
             raise UserError(lacking)
-        jobs.setdefault(job.folder, job)
+        if job.config.mode == "train":
+            check_writable(job.folder)
+        other = jobs.setdefault(job.folder, job)
+        if result_changing(other.config) != result_changing(config):
+            raise UserError(
+                f"two runs of this sweep would share {job.folder}: {' '.join(run)}, {' '.join(other.words)}"
+            )
+    if not jobs:
+        raise UserError(f"this sweep asks for no run: {' '.join(words)}")
     return list(jobs.values())
 
 
-def sweep(words: list[str]) -> int:
+def sweep(words: list[str], stop: StopFlag) -> int:
     """Run all that is not complete, `runtime.jobs` at a time; returns 0 where every run ended complete.
 
     A run that fails stops nothing. Ctrl-C and SIGTERM ask the running ones to save and stop, and no more begin.
@@ -67,23 +76,20 @@ def sweep(words: list[str]) -> int:
         print(table([job.config for job in jobs]))
         return 0
     width = jobs[0].config.runtime.jobs
-    stopping = []
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
-        signal.signal(number, lambda received, frame: stopping.append(received))
     waiting, running, ended = list(jobs), [], []
     for job in jobs:
-        if summary(job.folder).get("status") == "complete":
+        if job.config.mode == "train" and summary(job.folder).get("status") == "complete":
             job.outcome = "complete"
             waiting.remove(job)
     say(f"sweep: {len(jobs)} runs, {len(jobs) - len(waiting)} complete already, {width} at a time")
     began, to_do = time.monotonic(), len(waiting)
     asked = False
-    while running or (waiting and not stopping):
-        while waiting and len(running) < width and not stopping:
+    while running or (waiting and not stop.asked):
+        while waiting and len(running) < width and not stop.asked:
             job = waiting.pop(0)
             begin(job, width)
             running.append(job)
-        if stopping and not asked:
+        if stop.asked and not asked:
             asked = True
             say(f"stopping: {len(running)} runs save and end, {len(waiting)} do not begin")
             for job in running:
@@ -91,13 +97,13 @@ def sweep(words: list[str]) -> int:
         time.sleep(0.1)
         for job in [job for job in running if job.process.poll() is not None]:
             running.remove(job)
-            end(job)
+            end(job, stop.asked)
             ended.append(job)
             done = len(ended)
             left = (time.monotonic() - began) / done * (to_do - done)
             rest = f", about {clock(left)} left" if done < to_do else ""
             say(f"[{done}/{to_do}] {job.name}: {job.outcome} in {clock(time.monotonic() - job.began)}{rest}")
-    return report(jobs, interrupted=bool(stopping))
+    return report(jobs, interrupted=stop.asked)
 
 
 def begin(job: Job, width: int) -> None:
@@ -107,13 +113,13 @@ def begin(job: Job, width: int) -> None:
     job.output = tempfile.TemporaryFile("w+") if width > 1 else None  # noqa: SIM115 - closed in end()
     job.began = time.monotonic()
     # A process group of its own: Ctrl-C reaches the sweep alone, which then asks each run once.
-    environment = os.environ | {"SPECATTN_PARENT": f"{os.getpid()}:{int(signal.SIGTERM)}"}
+    environment = os.environ | launched_by_us(signal.SIGTERM)
     job.process = subprocess.Popen(
         command, env=environment, stdin=subprocess.DEVNULL, stdout=job.output, stderr=job.output, start_new_session=True
     )
 
 
-def end(job: Job) -> None:
+def end(job: Job, stopping: bool) -> None:
     """Take down how a run ended."""
     code = job.process.returncode
     said = []
@@ -125,6 +131,8 @@ def end(job: Job) -> None:
         job.outcome = "complete"
     elif code == RESUME:
         job.outcome = "stopped and saved"
+    elif stopping and code < 0:
+        job.outcome = "stopped before it began"
     else:
         reason = summary(job.folder).get("error") or (said[-1] if said else f"ended by signal {-code}")
         job.outcome = f"failed (status {code}): {reason}"

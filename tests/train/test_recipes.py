@@ -12,7 +12,7 @@ from torch import nn
 
 import specattn
 from train.compose import resolve
-from train.data.imagenet import evaluation_transform, train_transform
+from train.data.transforms import evaluation_transform, train_transform
 from train.errors import UserError
 from train.optimizer import Length, Schedule, lr_note, parameter_groups, scaled_lr
 from train.tasks import vision_models
@@ -207,9 +207,10 @@ TIMM = """Compose(
     RandomErasing(p=0.25, mode=pixel, count=(1, 1))
 )"""
 OPERATIONS = (
-    "AutoContrast Equalize Invert Rotate PosterizeIncreasing SolarizeIncreasing SolarizeAdd ColorIncreasing "
-    "ContrastIncreasing BrightnessIncreasing SharpnessIncreasing ShearX ShearY TranslateXRel TranslateYRel"
-).split()
+    "AutoContrast", "Equalize", "Invert", "Rotate", "PosterizeIncreasing", "SolarizeIncreasing", "SolarizeAdd",
+    "ColorIncreasing", "ContrastIncreasing", "BrightnessIncreasing", "SharpnessIncreasing", "ShearX", "ShearY",
+    "TranslateXRel", "TranslateYRel",
+)  # fmt: skip
 TORCHVISION = """Compose(
     RandomResizedCrop(size=(224, 224), scale=(0.08, 1.0), ratio=(0.75, 1.3333), interpolation=bilinear, antialias=True)
     RandomHorizontalFlip(p=0.5)

@@ -1,100 +1,112 @@
-"""ImageNet (or any set laid out like it) from `<data_root>/<name>/{train,val}/<class>/*`, decoded by loader workers.
+"""Photographs for the loop: decoded and augmented by loader workers, the same batches for any number of them.
 
 Every sample's randomness is seeded by (seed, epoch, position): which worker decodes it changes nothing.
 """
 
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
 from functools import cached_property
 from pathlib import Path
 
 import torch
 from omegaconf import DictConfig
-from timm.data import create_transform
-from timm.data.transforms import str_to_interp_mode
-from torch.utils.data import DataLoader, Dataset, Subset
-from torchvision import transforms
-from torchvision.datasets import ImageFolder
+from PIL import Image
+from torch.utils.data import DataLoader, Dataset, default_collate
 
+from train.data.photographs import UNREADABLE, Folder, Parquet, photographs
 from train.data.plan import BatchPlan, shard
 from train.data.small import Batch
-from train.distributed import Place
+from train.data.transforms import evaluation_transform, train_transform
+from train.distributed import Place, barrier
 from train.errors import UserError
 from train.launch import threads
 from train.randomness import AUGMENT, seed_everything
 from train.signals import leave_to_parent
 
-
-def train_transform(options: DictConfig) -> transforms.Compose:
-    """The recipe's training transform: torchvision's for 'ra' or none, timm's for a timm auto-augment string."""
-    if options.auto_augment not in (None, "ra"):
-        return create_transform(
-            options.image_size,
-            is_training=True,
-            scale=tuple(options.scale),
-            ratio=tuple(options.ratio),
-            hflip=options.flip,
-            auto_augment=options.auto_augment,
-            interpolation=options.interpolation,
-            mean=tuple(options.mean),
-            std=tuple(options.std),
-            re_prob=options.random_erasing,
-            re_mode="pixel",
-        )
-    mode = str_to_interp_mode(options.interpolation)
-    steps = [
-        transforms.RandomResizedCrop(options.image_size, tuple(options.scale), tuple(options.ratio), mode),
-        transforms.RandomHorizontalFlip(options.flip),
-    ]
-    if options.auto_augment == "ra":
-        steps.append(transforms.RandAugment(interpolation=mode))
-    steps += [transforms.ToTensor(), transforms.Normalize(options.mean, options.std)]
-    if options.random_erasing:
-        steps.append(transforms.RandomErasing(options.random_erasing))
-    return transforms.Compose(steps)
+BROKEN_LIMIT = 1e-3  # of the training images; above it a run stops
+Problem = tuple[str, str]  # name and reason of an image that cannot be read
 
 
-def evaluation_transform(options: DictConfig) -> transforms.Compose:
-    """Resize so that the centre crop of `image_size` is `crop_ratio` of the short side, and normalise."""
-    return create_transform(
-        options.image_size,
-        crop_pct=options.crop_ratio,
-        interpolation=options.interpolation,
-        mean=tuple(options.mean),
-        std=tuple(options.std),
-    )
+class Augmented(Dataset):
+    """Training samples asked for by (epoch, position, index), each drawn from that seed alone.
 
+    An image that cannot be read is replaced by the next one that can; the problem goes along with the sample.
+    """
 
-class Seeded(Dataset):
-    """An image folder whose items are asked for by (epoch, position, index) and drawn from that seed alone."""
+    def __init__(self, images: Folder | Parquet, transform: Callable[[Image.Image], torch.Tensor], seed: int) -> None:
+        self.images, self.transform, self.seed = images, transform, seed
 
-    def __init__(self, images: Dataset, seed: int) -> None:
-        self.images, self.seed = images, seed
-
-    def __getitem__(self, key: tuple[int, int, int]) -> tuple[torch.Tensor, int]:
+    def __getitem__(self, key: tuple[int, int, int]) -> tuple[torch.Tensor, int, list[Problem]]:
         epoch, position, index = key
+        problems = []
+        for _ in range(len(self.images)):
+            try:
+                image = self.images.read(index)
+                break
+            except UNREADABLE as error:
+                problems.append((self.images.name(index), reason(error)))
+                index = (index + 1) % len(self.images)
+        else:
+            raise UserError(f"none of the training images can be read; {problems[0][0]}: {problems[0][1]}")
         seed_everything(self.seed, AUGMENT, epoch, position)
-        return self.images[index]
+        return self.transform(image), self.images.label(index), problems
+
+
+class Plain(Dataset):
+    """Validation samples, each as it is; one that cannot be read is an error."""
+
+    def __init__(self, images: Folder | Parquet, transform: Callable[[Image.Image], torch.Tensor]) -> None:
+        self.images, self.transform = images, transform
+
+    def __getitem__(self, index: int) -> tuple[torch.Tensor, int, list[Problem]]:
+        try:
+            image = self.images.read(index)
+        except UNREADABLE as error:
+            return torch.empty(0), -1, [(self.images.name(index), reason(error))]
+        return self.transform(image), self.images.label(index), []
+
+
+def reason(error: Exception) -> str:
+    """The first line of what was raised."""
+    return (str(error).splitlines() or [type(error).__name__])[0]
+
+
+def collated(
+    samples: list[tuple[torch.Tensor, int, list[Problem]]],
+) -> tuple[torch.Tensor, torch.Tensor, list[Problem]]:
+    """Images [B, C, H, W], labels int64 [B], and what could not be read."""
+    problems = [problem for _, _, found in samples for problem in found]
+    if any(label < 0 for _, label, _ in samples):
+        return torch.empty(0), torch.empty(0), problems
+    images, labels = default_collate([(image, label) for image, label, _ in samples])
+    return images, labels, problems
 
 
 class FolderImages:
-    """An image set in class folders."""
+    """A set of photographs, in any of the layouts."""
 
     def __init__(self, config: DictConfig, place: Place) -> None:
         options = config.dataset
         root = Path(config.data_root).expanduser() / options.name
         self.config, self.place = config, place
-        try:
-            self.train = ImageFolder(root / "train", train_transform(options))
-            self.test = ImageFolder(root / "val", evaluation_transform(options))
-        except FileNotFoundError as error:
-            raise UserError(str(error).splitlines()[0]) from None
-        if self.train.classes != self.test.classes:
-            odd = sorted(set(self.train.classes) ^ set(self.test.classes))
+        prepares = options.layout != "folder"
+        if prepares and not place.first:
+            barrier(place)  # the first unpacks archives or writes a cache
+        self.train = photographs(options, config.data_root, "train") if config.mode == "train" else None
+        self.test = photographs(options, config.data_root, "val")
+        if prepares and place.first:
+            barrier(place)
+        for images, split in ((self.train, "train"), (self.test, "val")):
+            if images is not None and len(images.identifiers) != options.classes:
+                found = len(images.identifiers)
+                raise UserError(f"{root}, {split}: holds {found} classes, the config says {options.classes}")
+        if self.train is not None and self.train.identifiers != self.test.identifiers:
+            odd = sorted(set(self.train.identifiers) ^ set(self.test.identifiers))
             raise UserError(f"{root}: train and val hold different classes: {', '.join(odd[:5])}")
-        if len(self.train.classes) != options.classes:
-            raise UserError(f"{root}/train holds {len(self.train.classes)} classes, the config says {options.classes}")
         if options.train_size is not None:
             raise UserError("dataset.train_size is for sets held in memory; folders take every image")
+        self.broken: dict[str, str] = {}  # training images that could not be read, and why
+        self._evaluation: dict[int, DataLoader] = {}
 
     @cached_property
     def plan(self) -> BatchPlan:
@@ -110,7 +122,11 @@ class FolderImages:
         )
 
     def batches(self, start: int, stop: int) -> Iterator[list[Batch]]:
-        """This rank's micro-batches for the steps start..stop-1: float images [B, C, H, W], int64 labels [B]."""
+        """This rank's micro-batches for the steps start..stop-1: float images [B, C, H, W], int64 labels [B].
+
+        Raises:
+            UserError: more than 0.1 % of the training images could not be read (counted by each rank for itself).
+        """
         keys = (
             [
                 (epoch, position + offset, index)
@@ -119,25 +135,60 @@ class FolderImages:
             for epoch, position, parts in self.plan.micro_batches(start, stop)
             for part, indices in parts
         )
-        loader = iter(self._loader(Seeded(self.train, self.config.seed), batch_sampler=keys))
+        dataset = Augmented(self.train, train_transform(self.config.dataset), self.config.seed)
+        loader = iter(self._loader(dataset, batch_sampler=keys))
         for _ in range(start, stop):
-            yield [self._moved(next(loader)) for _ in range(self.plan.accumulation)]
+            batch = []
+            for _ in range(self.plan.accumulation):
+                images, labels, problems = next(loader)
+                self._note(problems)
+                batch.append(self._moved(images, labels))
+            yield batch
 
     def evaluation_batches(self, size: int) -> Iterator[Batch]:
-        """This rank's share of the validation set, in order, without padding or augmentation."""
-        share = Subset(self.test, shard(len(self.test), self.place))
-        for batch in self._loader(share, batch_size=size):
-            yield self._moved(batch)
+        """This rank's share of the validation set, in order, without padding or augmentation.
+
+        Raises:
+            UserError: an image cannot be read.
+        """
+        if size not in self._evaluation:
+            self._evaluation[size] = self._loader(
+                Plain(self.test, evaluation_transform(self.config.dataset)),
+                batch_size=size,
+                sampler=shard(len(self.test), self.place),
+            )
+        for images, labels, problems in self._evaluation[size]:
+            if problems:
+                raise UserError(f"{problems[0][0]} cannot be read: {problems[0][1]}; an evaluation takes every image")
+            yield self._moved(images, labels)
+
+    def _note(self, problems: list[Problem]) -> None:
+        """Say which images could not be read, each once; too many are an error."""
+        for name, why in problems:
+            if name not in self.broken:
+                self.broken[name] = why
+                print(f"warning: {name} cannot be read and is replaced by the next: {why}", file=sys.stderr, flush=True)
+        if len(self.broken) > BROKEN_LIMIT * len(self.train):
+            raise UserError(
+                f"{len(self.broken)} of {len(self.train)} training images cannot be read, more than "
+                f"{BROKEN_LIMIT:.1%}; the last: {next(reversed(self.broken))}; make check-data lists them"
+            )
 
     def _loader(self, dataset: Dataset, **how: object) -> DataLoader:
-        workers = self.config.runtime.workers
+        runtime = self.config.runtime
+        workers = threads(self.config) if runtime.workers is None else runtime.workers
         return DataLoader(
             dataset,
-            num_workers=threads(self.config) if workers is None else workers,
-            pin_memory=self.place.device.type == "cuda",
+            num_workers=workers,
+            collate_fn=collated,
+            pin_memory=self.place.device.type == "cuda" if runtime.pin is None else runtime.pin,
+            persistent_workers=runtime.persistent_workers and workers > 0,
+            prefetch_factor=runtime.prefetch if workers else None,
             worker_init_fn=leave_to_parent,
             **how,
         )
 
-    def _moved(self, batch: Batch) -> Batch:
-        return tuple(part.to(self.place.device, non_blocking=True) for part in batch)
+    def _moved(self, images: torch.Tensor, labels: torch.Tensor) -> Batch:
+        memory = torch.channels_last if self.config.runtime.channels_last else torch.preserve_format
+        device = self.place.device
+        return images.to(device, non_blocking=True, memory_format=memory), labels.to(device, non_blocking=True)

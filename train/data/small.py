@@ -24,14 +24,14 @@ Batch = tuple[torch.Tensor, torch.Tensor]
 
 
 def digits() -> tuple[Batch, Batch]:
-    """scikit-learn's handwritten digits: uint8 images [N, 1, 8, 8] and int64 labels, 1,437 / 360."""
+    """scikit-learn's handwritten digits: uint8 images [N, 1, 8, 8] and int64 labels, 1,438 / 359."""
     from sklearn.datasets import load_digits
     from sklearn.model_selection import train_test_split
 
     data = load_digits()
     images = torch.from_numpy((data.images * (255 / 16)).round().astype(numpy.uint8))[:, None]
     labels = torch.from_numpy(data.target.astype(numpy.int64))
-    train, test = train_test_split(numpy.arange(len(labels)), test_size=360, stratify=data.target, random_state=0)
+    train, test = train_test_split(numpy.arange(len(labels)), test_size=359, stratify=data.target, random_state=0)
     return (images[train], labels[train]), (images[test], labels[test])
 
 
