@@ -13,7 +13,7 @@ from pathlib import Path
 from scripts.plotting import COLOURS, figure, finish
 from scripts.records import Recorded, by_tag, complete
 from scripts.statistics import Paired, paired, shown
-from train.sweep import sweep
+from train.command import main as command
 
 EXPERIMENT = "reduced/digits_vit"
 NAMES = {
@@ -29,17 +29,16 @@ def main() -> int:
     parser.add_argument("--output-root", default="outputs", help="where runs and the demo's files go (outputs)")
     parser.add_argument("--jobs", type=int, default=2, help="runs side by side (2)")
     options = parser.parse_args()
-    status = sweep(
-        [
-            f"experiment={EXPERIMENT}",
-            "conditioning=off,identity,svd",
-            "seed=0,1,2",
-            f"output_root={options.output_root}",
-            f"runtime.jobs={options.jobs}",
-            "runtime.wandb=off",
-            "runtime.keep_checkpoints=false",
-        ]
-    )
+    words = [
+        f"experiment={EXPERIMENT}",
+        "conditioning=off,identity,svd",
+        "seed=0,1,2",
+        f"output_root={options.output_root}",
+        f"runtime.jobs={options.jobs}",
+        "runtime.wandb=off",
+        "runtime.keep_checkpoints=false",
+    ]
+    status = command(["-m", *words])
     if status:
         return status
     root = Path(options.output_root)

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import torch
 
-from train.errors import UserError
+from train.errors import UserError, WriteError
+from train.record_files import write
 
 KEPT = 2
 
@@ -21,25 +22,43 @@ def save(folder: Path, step: int, state: dict) -> Path:
     """Write a checkpoint whole or not at all, then remove all but the newest two.
 
     Raises:
-        UserError: the disk is full or refuses; the checkpoints that were there are untouched.
+        WriteError: the disk is full or refuses; the checkpoints that were there are untouched.
     """
-    path = folder / f"checkpoint-{step:09d}.pt"
+    path = path_of(folder, step)
     _write(path, _encoded(state))
     for old in checkpoints(folder)[:-KEPT]:
         _remove(old)
     return path
 
 
+def path_of(folder: Path, step: int) -> Path:
+    """Where the checkpoint of a step lies."""
+    return folder / f"checkpoint-{step:09d}.pt"
+
+
 def keep_best(folder: Path, path: Path) -> None:
-    """Keep a copy of a checkpoint as best.pt (a hard link where the file system has them)."""
-    for source, target in ((_hash_file(path), _hash_file(folder / "best.pt")), (path, folder / "best.pt")):
-        temporary = target.with_name(f".{target.name}.tmp")
-        temporary.unlink(missing_ok=True)
+    """Keep a checkpoint as best.pt as well (a hard link where the file system has them)."""
+    best = folder / "best.pt"
+    temporary = best.with_name(f".{best.name}.tmp")
+    temporary.unlink(missing_ok=True)
+    try:
         try:
-            os.link(source, temporary)
+            os.link(path, temporary)
         except OSError:  # a file system without links
-            shutil.copyfile(source, temporary)
-        os.replace(temporary, target)
+            shutil.copyfile(path, temporary)
+        digest = _hash_file(path).read_text().split()[0]
+        write(_hash_file(best), f"{digest}  {best.name}\n")
+        os.replace(temporary, best)
+    except OSError as error:
+        raise WriteError(f"cannot write {best}: {error.strerror}; the checkpoint itself is safe") from None
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def clean(folder: Path) -> None:
+    """Remove what a process that was killed while it wrote has left."""
+    for path in folder.glob(".*.tmp"):
+        path.unlink(missing_ok=True)
 
 
 def checkpoints(folder: Path) -> list[Path]:
@@ -47,21 +66,21 @@ def checkpoints(folder: Path) -> list[Path]:
     return sorted(folder.glob("checkpoint-*.pt"))
 
 
-def newest(folder: Path) -> tuple[dict | None, dict[Path, str]]:
-    """The newest checkpoint that is sound, and what is wrong with each newer one.
+def newest(folder: Path) -> tuple[Path | None, dict | None, dict[Path, str]]:
+    """The newest checkpoint that is sound, what it holds, and what is wrong with each newer one.
 
     Raises:
-        UserError: there are checkpoints, and none is sound.
+        UserError: there are checkpoints, and none is sound; or one cannot be read at all.
     """
     damaged = {}
     for path in reversed(checkpoints(folder)):
         try:
-            return load(path), damaged
-        except UserError as error:
+            return path, load(path), damaged
+        except Damaged as error:
             damaged[path] = str(error)
     if damaged:
         raise UserError(f"{next(iter(damaged.values()))}; no other is sound: move {folder} away to start again")
-    return None, {}
+    return None, None, {}
 
 
 def set_aside(path: Path) -> None:
@@ -71,25 +90,35 @@ def set_aside(path: Path) -> None:
             file.rename(file.with_name(file.name + ".damaged"))
 
 
+class Damaged(UserError):
+    """A file that was read and is not what was once written."""
+
+
 def load(path: Path) -> dict:
     """Read a checkpoint onto the CPU.
 
     Raises:
-        UserError: it is not there, damaged, or holds more than tensors and plain values.
+        Damaged: it is not what was written, or holds more than tensors and plain values.
+        UserError: it cannot be read.
     """
     try:
         content = path.read_bytes()
-        expected = _hash_file(path).read_text().split()
+        expected = _hash_file(path).read_bytes().split()
+    except FileNotFoundError as error:
+        raise Damaged(
+            f"{error.filename} is not there: a checkpoint is a .pt file with its .pt.sha256 beside it"
+        ) from None
     except OSError as error:
         raise UserError(f"{error.filename} cannot be read: {error.strerror}") from None
-    except UnicodeDecodeError:
-        expected = []
-    if not expected or hashlib.sha256(content).hexdigest() != expected[0]:
-        raise UserError(f"{path} is damaged (its sha256 differs from {_hash_file(path).name})")
+    if not expected or hashlib.sha256(content).hexdigest().encode() != expected[0]:
+        raise Damaged(f"{path} is damaged (its sha256 differs from {_hash_file(path).name})")
     try:
-        return torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
+        state = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
     except Exception as error:  # whatever torch's reader raises, the file is not a checkpoint of ours
-        raise UserError(f"{path} is not a checkpoint: {str(error).splitlines()[0]}") from None
+        raise Damaged(f"{path} is not a checkpoint: {(str(error).splitlines() or [type(error).__name__])[0]}") from None
+    if not isinstance(state, dict) or not state.keys() >= {"step", "model"}:
+        raise Damaged(f"{path} is not the checkpoint of a run")
+    return state
 
 
 def remove_all(folder: Path) -> None:
@@ -127,7 +156,9 @@ def _write(path: Path, content: bytes) -> None:
                 os.fsync(file.fileno())
             os.replace(temporary, target)
     except OSError as error:
-        raise UserError(f"cannot write {path}: {error.strerror}; the earlier checkpoint is untouched") from None
+        if not path.exists():
+            _hash_file(path).unlink(missing_ok=True)
+        raise WriteError(f"cannot write {path}: {error.strerror}; the earlier checkpoint is untouched") from None
     finally:
         for temporary in temporaries:
             temporary.unlink(missing_ok=True)

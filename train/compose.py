@@ -22,7 +22,12 @@ from train.limits import check_ranges
 
 CONFIG_FOLDER = Path(__file__).resolve().parent.parent / "configs"
 FREE = ("model.args",)  # dictionaries that are handed on as they are, so that any key may be set in them
-PATHS = ("data_root", "output_root", "checkpoint")  # taken as typed: our own folders' names hold commas and '='
+PATHS = (
+    "data_root",
+    "output_root",
+    "checkpoint",
+    "predictions",
+)  # taken as typed: our own folders' names hold commas and '='
 GROUPS = ("task", "model", "dataset", "conditioning", "optimizer", "schedule", "runtime", "experiment")
 
 schema.register()
@@ -232,6 +237,8 @@ def _check(config: DictConfig) -> None:
             raise UserError(f"{key}.{given[0]}={flat[f'{key}.{given[0]}']}: must be above 0")
     if flat["schedule.warmup_steps"] is not None and flat["schedule.warmup_epochs"] is not None:
         raise UserError("schedule: give one of schedule.warmup_steps and schedule.warmup_epochs")
+    if config.mode == "train" and (config.predictions or config.per_class):
+        raise UserError("predictions and per_class are for mode=evaluate")
     if flat["schedule.cooldown_steps"] is not None and flat["schedule.cooldown_epochs"] is not None:
         raise UserError("schedule: give one of schedule.cooldown_steps and schedule.cooldown_epochs")
     if config.optimizer.lr_scaling == "linear" and config.optimizer.reference_batch is None:

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 import torch
 import torch.distributed as dist
 
+from train.errors import UserError
+
 
 @dataclass(frozen=True)
 class Place:
@@ -28,11 +30,17 @@ def join(device: str = "auto") -> Place:
 
     Args:
         device: auto, cpu or cuda.
+
+    Raises:
+        UserError: there is no GPU for this process.
     """
     rank, world = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
     cuda = device == "cuda" or (device == "auto" and torch.cuda.is_available())
     where = torch.device("cuda", int(os.environ.get("LOCAL_RANK", 0))) if cuda else torch.device("cpu")
     if cuda:
+        available = torch.cuda.device_count()
+        if where.index >= available:
+            raise UserError(f"this needs {where.index + 1} GPU(s), and there are {available}: set runtime.devices")
         torch.cuda.set_device(where)
     if world > 1 and not dist.is_initialized():
         # Half an hour: rank 0 may be decoding or saving while the others wait.
@@ -57,6 +65,15 @@ def summed(values: torch.Tensor, place: Place) -> torch.Tensor:
         values = values.to(place.device)
         dist.all_reduce(values)
     return values
+
+
+def from_first(number: int, place: Place) -> int:
+    """Rank 0's whole number, on every rank."""
+    if place.world == 1:
+        return number
+    value = torch.tensor(number, device=place.device)
+    dist.broadcast(value, src=0)
+    return int(value)
 
 
 def barrier(place: Place) -> None:

@@ -13,21 +13,23 @@ import sys
 import threading
 import time
 import uuid
+from collections.abc import Callable
 from pathlib import Path
 
 from train.errors import FAILED, RESUME
-from train.signals import ASKING, announce
+from train.signals import StopFlag, launched_by_us
 
 GRACE = 5.0  # seconds that workers have to end by themselves after one of them has failed
 
 
-def launch(words: list[str], devices: int, errors: Path) -> tuple[int, str | None]:
+def launch(words: list[str], devices: int, errors: Path, stop: StopFlag) -> tuple[int, str | None]:
     """Run `python -m train <words>` on every device of this machine.
 
     Args:
         words: the command line of every worker.
         devices: how many workers.
         errors: an empty folder; a worker that fails writes its error there under its rank.
+        stop: what signals raise; it is passed on to the workers.
 
     Returns:
         The exit status, and the error to show: the first that a worker had, None where all went well.
@@ -43,7 +45,7 @@ def launch(words: list[str], devices: int, errors: Path) -> tuple[int, str | Non
             logging.getLogger(name).setLevel(logging.CRITICAL)
     os.environ |= {
         "SPECATTN_ERRORS": str(errors),
-        "SPECATTN_PARENT": f"{os.getpid()}:{int(signal.SIGKILL)}",
+        **launched_by_us(signal.SIGKILL),
         "TORCHELASTIC_SIGNALS_TO_HANDLE": "SIGQUIT",  # the agent's way out, without saving; the others are ours
     }
     parameters = RendezvousParameters(
@@ -60,20 +62,12 @@ def launch(words: list[str], devices: int, errors: Path) -> tuple[int, str | Non
         local_addr="localhost",
     )
     agent = LocalElasticAgent(spec, DefaultLogsSpecs(), shutdown_timeout=GRACE)
-    asked = []
 
     def pids() -> list[int]:
         return [worker.id for worker in agent.get_worker_group().workers if isinstance(worker.id, int)]
 
-    def pass_on(number: int, frame: object) -> None:
-        if not asked:
-            announce(number)
-        asked.append(number)
-        for pid in pids():
-            _send(pid, number)
-
-    before = {number: signal.signal(number, pass_on) for number in ASKING}
-    overseer = threading.Thread(target=_end_the_rest, args=(pids, devices), daemon=True)
+    ended: set[int] = set()  # the workers that the overseer killed
+    overseer = threading.Thread(target=_oversee, args=(pids, devices, stop, ended), daemon=True)
     overseer.start()
     try:
         result = agent.run()
@@ -81,47 +75,62 @@ def launch(words: list[str], devices: int, errors: Path) -> tuple[int, str | Non
         return FAILED, "error: SIGQUIT ended the run; what was not yet saved is lost"
     finally:
         spec.rdzv_handler.shutdown()
-        for number, handler in before.items():
-            signal.signal(number, handler)
     codes = {rank: failure.exitcode for rank, failure in result.failures.items()}
-    return _verdict(codes, errors, bool(asked))
+    killed = [rank for rank, failure in result.failures.items() if failure.exitcode < 0 and failure.pid not in ended]
+    return _verdict(codes, killed, errors, stop)
 
 
-def _verdict(codes: dict[int, int], errors: Path, asked: bool) -> tuple[int, str | None]:
-    """Exit status and error from the exit codes of the workers that did not end with 0."""
+def _verdict(codes: dict[int, int], killed: list[int], errors: Path, stop: StopFlag) -> tuple[int, str | None]:
+    """Exit status and error from the exit codes of the workers that did not end with 0.
+
+    Args:
+        codes: rank → exit code, negative for a signal.
+        killed: the ranks that a signal ended which we did not send.
+        errors: the folder of the errors that workers wrote.
+        stop: whether a stop was asked for.
+    """
     told = sorted(errors.iterdir(), key=lambda path: path.stat().st_mtime_ns)
-    killed = [rank for rank, code in codes.items() if code < 0 and -code != signal.SIGTERM]
     if not codes:
         return 0, None
-    if not told and not killed and asked:
-        # Those that had not begun died of the signal itself; nothing was lost.
+    if stop.asked and not told and all(code == RESUME or code < 0 for code in codes.values()):
+        # Those that died had not begun: the signal came before they listened, or they waited for one that had died.
         return RESUME, None
+    killed = [rank for rank in killed if codes[rank] != -signal.SIGTERM]  # which the agent sends to the others
     if killed:
-        # What the others met is the loss of this one.
+        # What the others met, and told, is the loss of this one.
         name = signal.Signals(-codes[killed[0]]).name
         return FAILED, f"error: worker {killed[0]} was killed by {name} (out of memory, or from outside)"
     if told:
         return codes.get(int(told[0].name), FAILED), told[0].read_text()
     rank, code = next(iter(codes.items()))
-    return (code if code > 0 else FAILED), None if code == RESUME else f"error: worker {rank} ended with status {code}"
+    return (code if code > 0 else FAILED), f"error: worker {rank} ended with status {code}"
 
 
-def _end_the_rest(pids, devices: int) -> None:
-    """Once a worker has failed, kill those that still run after the grace (they may wait for it inside NCCL)."""
-    while len(pids()) < devices:
-        time.sleep(0.05)
-    workers = pids()
+def _oversee(pids: Callable[[], list[int]], devices: int, stop: StopFlag, ended: set[int]) -> None:
+    """Pass a stop on to the workers until they end; once one has failed, kill the rest after the grace.
+
+    The signal is sent again and again: a worker that has only just been started may not have heard it. Those that
+    wait for a worker that is gone, inside NCCL, never would.
+    """
+    told = 0.0
     while True:
+        time.sleep(0.1)
+        workers = pids()
         codes = {pid: _exit_code(pid) for pid in workers}
-        if all(code is not None for code in codes.values()):
+        running = [pid for pid, code in codes.items() if code is None]
+        if len(workers) == devices and not running:
             return
         if any(code not in (None, 0, RESUME) for code in codes.values()):
             time.sleep(GRACE)
-            for pid in workers:
+            for pid in running:
                 if _exit_code(pid) is None:
+                    ended.add(pid)
                     _send(pid, signal.SIGKILL)
             return
-        time.sleep(0.1)
+        if stop.asked and time.monotonic() - told > 1:
+            told = time.monotonic()
+            for pid in running:
+                _send(pid, stop.number)
 
 
 def _exit_code(pid: int) -> int | None:

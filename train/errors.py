@@ -4,8 +4,8 @@
 |---|---|
 | 0 | complete (or nothing left to do) |
 | 1 | a job failed: the error is in its summary.json |
-| 2 | a mistake in what was asked: one line says which; nothing was created |
-| 3 | the loss or a gradient stopped being finite: step, layer, lr and λ were printed |
+| 2 | a mistake in what was asked: one line says which; nothing was trained |
+| 3 | the loss, the gradient's norm or a weight stopped being finite: step, layer, lr and λ were printed |
 | 75 | stopped by a signal after saving: the same command resumes (EX_TEMPFAIL) |
 """
 
@@ -19,8 +19,12 @@ class UserError(Exception):
     """A mistake that the user can mend: shown as one line, without a traceback, exit status 2."""
 
 
+class WriteError(Exception):
+    """A file could not be written (a full disk): one line, exit status 1; what was there before is untouched."""
+
+
 class Diverged(Exception):
-    """Training reached a loss or gradient that is not finite; exit status 3."""
+    """Training reached a number that is not finite; exit status 3. Without a message where another rank has it."""
 
 
 class Stopped(Exception):

@@ -3,6 +3,7 @@
 import fcntl
 import hashlib
 import json
+import os
 import re
 from pathlib import Path
 from typing import TextIO
@@ -22,7 +23,8 @@ def tag(config: DictConfig) -> str:
     conditioning = config.conditioning
     if conditioning.lam == 0:
         return "baseline"
-    parts = [f"{conditioning.method}-lam{conditioning.lam:g}"]
+    short = f"{conditioning.lam:g}"
+    parts = [f"{conditioning.method}-lam{short if float(short) == conditioning.lam else conditioning.lam}"]
     defaults = {"layout": "matrix", "targets": "qkv", "when": "persistent", "modules": None}
     parts += [f"{key}={conditioning[key]}" for key, default in defaults.items() if conditioning[key] != default]
     return ",".join(parts)
@@ -39,7 +41,7 @@ def run_folder(config: DictConfig, distinguishing: list[str]) -> Path:
     if safe != name or len(safe) > LONGEST:
         # Two names must never become one folder: what was cut or replaced is told apart by a hash.
         digest = hashlib.sha256(name.encode()).hexdigest()[:10]
-        safe = f"{safe[:LONGEST]}~{digest}"
+        safe = f"{safe[:LONGEST]}+{digest}"
     return Path(config.output_root).expanduser().absolute() / config.experiment / safe / f"seed{config.seed}"
 
 
@@ -87,14 +89,30 @@ def summary(folder: Path) -> dict:
     return content if isinstance(content, dict) else {}
 
 
-def lock(folder: Path) -> TextIO:
-    """Hold a run folder for this process and its children, until all of them have ended.
+def check_writable(folder: Path) -> None:
+    """Refuse an output folder that cannot be made or written, before anything is created.
 
     Raises:
-        UserError: another process holds it.
+        UserError: naming the folder that stands in the way.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    handle = open(folder / "lock", "a")  # noqa: SIM115 - held open as long as the run goes
+    standing = folder
+    while not os.path.lexists(standing):
+        standing = standing.parent
+    if not standing.is_dir() or not os.access(standing, os.W_OK | os.X_OK):
+        raise UserError(f"cannot write below {standing}: set output_root to a folder that can be written")
+
+
+def lock(folder: Path) -> TextIO:
+    """Hold a run folder for this process until it ends (loader processes, which are forked from it, end with it).
+
+    Raises:
+        UserError: another process holds it, or it cannot be made.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        handle = open(folder / "lock", "a")  # noqa: SIM115 - held open as long as the run goes
+    except OSError as error:
+        raise UserError(f"cannot make {folder}: {error.strerror}: set output_root to another folder") from None
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:

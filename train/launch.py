@@ -12,7 +12,7 @@ from pathlib import Path
 
 from omegaconf import DictConfig
 
-from train.errors import DIVERGED, FAILED, RESUME, USAGE, Diverged, Stopped, UserError
+from train.errors import DIVERGED, FAILED, RESUME, USAGE, Diverged, Stopped, UserError, WriteError
 from train.record_files import mark
 from train.signals import StopFlag
 
@@ -28,21 +28,22 @@ def is_worker() -> bool:
     return "TORCHELASTIC_RUN_ID" in os.environ
 
 
-def start(config: DictConfig, folder: Path, words: list[str]) -> int:
+def start(config: DictConfig, folder: Path, words: list[str], stop: StopFlag) -> int:
     """Run the workers that the config asks for; returns the exit status.
 
     Args:
         words: the command line that the config was composed from; workers are given the same.
+        stop: what signals raise.
     """
     # What libraries read when they are imported. cuBLAS is deterministic only with this workspace.
     os.environ["OMP_NUM_THREADS"] = str(threads(config))
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     if is_worker() or config.runtime.devices == 1:
-        return work(config, folder)
+        return work(config, folder, stop)
     from train.elastic import launch
 
     with tempfile.TemporaryDirectory(prefix="specattn-") as errors:
-        status, error = launch(words, config.runtime.devices, Path(errors))
+        status, error = launch(words, config.runtime.devices, Path(errors), stop)
     if error:
         print(error, file=sys.stderr)
         if config.mode == "train":
@@ -51,9 +52,8 @@ def start(config: DictConfig, folder: Path, words: list[str]) -> int:
     return status
 
 
-def work(config: DictConfig, folder: Path) -> int:
+def work(config: DictConfig, folder: Path, stop: StopFlag) -> int:
     """What every process of a run does, however it was started; returns its exit status."""
-    stop = StopFlag()
     # Not at the top: a mistake in the command line should not wait seconds for these.
     import torch
 
@@ -79,11 +79,13 @@ def work(config: DictConfig, folder: Path) -> int:
     except (Diverged, UserError) as error:
         status = DIVERGED if isinstance(error, Diverged) else USAGE
         report(config, folder, status, f"error: {error}", str(error))
+    except WriteError as error:
+        status = FAILED
+        report(config, folder, status, f"error: {error}", str(error))
     except Exception as error:
         status = FAILED
         report(config, folder, status, traceback.format_exc(), f"{type(error).__name__}: {error}")
     left_behind = record is not None and not record.close()
-    stop.restore()
     if is_worker() or left_behind:
         # Exit handlers of a process group whose peers are gone, or of W&B, may wait for ever.
         sys.stdout.flush()
@@ -95,6 +97,8 @@ def work(config: DictConfig, folder: Path) -> int:
 
 def report(config: DictConfig, folder: Path, status: int, text: str, line: str) -> None:
     """Say how this process failed: to the launcher, which shows the first of all workers' errors, or to people."""
+    if not line:  # another rank has it to say
+        return
     if errors := os.environ.get("SPECATTN_ERRORS"):
         (Path(errors) / os.environ["RANK"]).write_text(text)
         return

@@ -14,7 +14,7 @@ from omegaconf import DictConfig
 from torch.nn.parallel import DistributedDataParallel
 
 from train import checkpoint, randomness, tasks
-from train.distributed import Place, barrier, peak_memory, summed
+from train.distributed import Place, barrier, from_first, peak_memory, summed
 from train.errors import Diverged, Stopped
 from train.finite import first_non_finite
 from train.optimizer import (
@@ -59,12 +59,19 @@ class Run:
         self.precision = Precision(config.runtime.precision, place.device)
         self.ddp = self.model
         if place.world > 1:
+            # Only the statistics of batch normalisation differ between ranks: a correction C need not be sent again.
+            normalised = any(
+                isinstance(module, torch.nn.modules.batchnorm._BatchNorm) for module in self.model.modules()
+            )
             self.ddp = DistributedDataParallel(
-                self.model, device_ids=[place.device.index] if place.device.type == "cuda" else None
+                self.model,
+                device_ids=[place.device.index] if place.device.type == "cuda" else None,
+                forward_sync_buffers=normalised,
             )
 
         self.probe = Probe(self)
         self.step = 0  # optimizer steps completed
+        self.lr = 0.0  # of the last step
         self.seconds = 0.0  # spent in steps: evaluation, saving and probing apart
         self.losses: list[float] = []  # of the steps since the last train event, over all ranks
         self.metrics: dict[str, float] = {}  # of the last evaluation
@@ -107,14 +114,7 @@ def train(config: DictConfig, record: Record, place: Place, stop: StopFlag) -> d
         UserError: the config cannot be run as it is.
     """
     run = Run(config, record, place, stop)
-    state, damaged = checkpoint.newest(run.folder)
-    if state is not None:
-        run.load(state)
-        del state
-    for path, reason in damaged.items():
-        run.say.line(f"{reason}: set aside, going on from the one before")
-        if place.first:
-            checkpoint.set_aside(path)
+    resume(run)
     record.begin(run.step, run.precision.name)
     run.say.start(run.step, f"global batch {config.batch_size}, lr {scaled_lr(config):g}, {run.precision.name}")
     if note := lr_note(config):
@@ -130,6 +130,20 @@ def train(config: DictConfig, record: Record, place: Place, stop: StopFlag) -> d
     return run.metrics
 
 
+def resume(run: Run) -> None:
+    """Go on from the newest sound checkpoint; rank 0 chooses it, so that all go on from the same."""
+    state = None
+    if run.place.first:
+        checkpoint.clean(run.folder)
+        _, state, damaged = checkpoint.newest(run.folder)
+        for bad, reason in damaged.items():
+            run.say.line(f"{reason}: set aside, going on from the one before")
+            checkpoint.set_aside(bad)
+    step = from_first(state["step"] if state else 0, run.place)
+    if step:
+        run.load(state or checkpoint.load(checkpoint.path_of(run.folder, step)))
+
+
 def steps(run: Run) -> Iterator[int]:
     """Take the run's remaining optimizer steps; yields the number completed after each."""
     config, place, scaler = run.config, run.place, run.precision.scaler
@@ -137,7 +151,7 @@ def steps(run: Run) -> Iterator[int]:
     run.model.train()
     began = time.perf_counter()
     for batches in run.task.batches(run.step, run.length.steps):
-        lr = run.schedule.set(run.step)
+        lr = run.lr = run.schedule.set(run.step)
         loss = torch.zeros((), device=place.device)
         for index, batch in enumerate(batches):
             randomness.seed_everything(config.seed, randomness.MODEL, run.step, place.rank, index)
@@ -150,10 +164,12 @@ def steps(run: Run) -> Iterator[int]:
         total, stopping = summed(torch.stack([loss, loss.new_tensor(run.stop.asked)]), place).tolist()
         mean = total / place.world
         if not math.isfinite(mean):
-            raise Diverged(explained(run, batches, mean, lr))
+            raise Diverged(explained(run, batches, loss.item(), lr))
         if config.optimizer.clip_grad is not None:
             scaler.unscale_(run.optimizer)
-            torch.nn.utils.clip_grad_norm_(trained, config.optimizer.clip_grad)
+            norm = torch.nn.utils.clip_grad_norm_(trained, config.optimizer.clip_grad)
+            if not scaler.is_enabled() and not torch.isfinite(norm):  # a scaler skips such a step by itself
+                raise Diverged(f"step {run.step + 1}: the gradient's norm is {norm.item()}; {circumstances(run, lr)}")
         scaler.step(run.optimizer)
         scaler.update()
         run.optimizer.zero_grad()
@@ -169,10 +185,9 @@ def steps(run: Run) -> Iterator[int]:
             log(run, lr)
         if run.due(run.probe_every):
             run.probe.look()
-        if run.due(run.evaluate_every):
-            evaluate(run)
+        best = run.due(run.evaluate_every) and evaluate(run)
         stopping = stopping or (place.world == 1 and run.stop.asked)  # alone there is no one to agree with
-        if run.due(run.save_every) or stopping:
+        if run.due(run.save_every) or best or stopping:
             save(run)
         if stopping and run.step < run.length.steps:
             run.record.summary("stopped", **totals(run))
@@ -187,8 +202,12 @@ def log(run: Run, lr: float) -> None:
     run.losses.clear()
 
 
-def evaluate(run: Run) -> None:
-    """Evaluate the weights that the recipe reports (`ema.evaluate`), and where it averages, the others beside."""
+def evaluate(run: Run) -> bool:
+    """Evaluate the weights that the recipe reports (`ema.evaluate`), and where it averages, the others beside.
+
+    Returns:
+        Whether the primary metric is the best so far.
+    """
     models = {"raw": run.model} | ({"ema": run.ema.module} if run.ema else {})
     shown = "ema" if run.ema and run.config.ema.evaluate else "raw"
     results = {}
@@ -201,14 +220,19 @@ def evaluate(run: Run) -> None:
     for name, other in results.items():
         run.metrics |= {f"{name}_{key}": value for key, value in other.items()}
     value = run.metrics[run.task.primary]
-    if run.best is None or value > run.best[run.task.primary]:
+    best = run.best is None or value > run.best[run.task.primary]
+    if best:
         run.best = {run.task.primary: value, "step": run.step}
     run.record.log("evaluate", run.step, **run.metrics)
     run.say.line(f"step {run.step}: " + ", ".join(f"{k} {v:.4g}" for k, v in run.metrics.items()))
+    return best
 
 
 def save(run: Run) -> None:
-    """Write a checkpoint; also as the best, where it is."""
+    """Write a checkpoint; also as the best, where it is. Weights that are not finite are never saved."""
+    for name, value in run.model.named_parameters():
+        if not torch.isfinite(value).all():
+            raise Diverged(f"step {run.step}: {name} is not finite; {circumstances(run, run.lr)}")
     if run.place.first:
         path = checkpoint.save(run.folder, run.step, run.state())
         if run.best and run.best["step"] == run.step:
@@ -240,10 +264,24 @@ def totals(run: Run) -> dict:
 
 
 def explained(run: Run, batches: list, loss: float, lr: float) -> str:
-    """One line on a loss that is not finite."""
-    where = first_non_finite(run.model, lambda: [run.task.loss(run.model, batch) for batch in batches])
+    """One line on a loss that is not finite; empty on a rank whose own is, since another one has more to say."""
+    if math.isfinite(loss):
+        return ""
+
+    def again() -> None:
+        for index, batch in enumerate(batches):
+            randomness.seed_everything(run.config.seed, randomness.MODEL, run.step, run.place.rank, index)
+            with run.precision.autocast():
+                run.task.loss(run.model, batch)
+
+    where = first_non_finite(run.model, again)
+    return f"step {run.step + 1}: the loss is {loss}; first in {where}; {circumstances(run, lr)}"
+
+
+def circumstances(run: Run, lr: float) -> str:
+    """What a divergence usually comes from, and what helps."""
     conditioning = run.config.conditioning
     return (
-        f"step {run.step + 1}: the loss is {loss}; first in {where}; lr {lr:g}, λ {conditioning.lam:g} "
-        f"({conditioning.method}), {run.precision.name}: lower the learning rate or λ, or clip the gradient"
+        f"lr {lr:g}, λ {conditioning.lam:g} ({conditioning.method}), {run.precision.name}: "
+        "lower the learning rate or λ, or clip the gradient"
     )

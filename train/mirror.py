@@ -6,6 +6,7 @@ the truth. Nothing about the machine, its user or the code is sent: config, metr
 
 import queue
 import secrets
+import shlex
 import sys
 import threading
 from pathlib import Path
@@ -51,7 +52,7 @@ class Mirror:
                 run.log({"global_step": line["step"], **numbers(line)})
             run.finish()
             if self.mode == "offline":
-                _say(f"offline; to upload: wandb sync {self.folder}/wandb/offline-run-*")
+                _say(f"offline; to upload: wandb sync {shlex.quote(str(self.folder))}/wandb/offline-run-*")
         except Exception as error:  # whatever W&B raises, training goes on
             _say(f"stopped ({str(error).splitlines()[0] if str(error) else type(error).__name__}); training goes on")
 

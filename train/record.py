@@ -18,6 +18,7 @@ import yaml
 from omegaconf import DictConfig
 
 from train.distributed import Place
+from train.errors import UserError, WriteError
 from train.mirror import Mirror
 from train.record_files import REPOSITORY, described, finite, plain_config, read_metrics, write
 
@@ -89,7 +90,15 @@ def _git() -> dict | None:
 
 
 # What a resumed run must share with its earlier part to end bit-identical to one that was left alone.
-EXACT = ("versions", "git", "device", "devices", "threads", "precision", "deterministic")
+RUNTIME = ("micro_batch", "channels_last", "compile")
+EXACT = ("versions", "git", "device", "devices", "threads", "precision", "deterministic", *RUNTIME)
+
+
+def _sessions(history: Path) -> list[dict]:
+    try:
+        return list(json.loads(history.read_text())["sessions"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UserError(f"{history} is damaged ({type(error).__name__}): move it away to go on without it") from None
 
 
 class Record:
@@ -108,10 +117,11 @@ class Record:
         kept = [line for line in read_metrics(self.metrics) if line["step"] <= step] if step else []
         write(self.metrics, "".join(json.dumps(line) + "\n" for line in kept))
         history = self.folder / "environment.json"
-        sessions = json.loads(history.read_text())["sessions"] if step and history.exists() else []
-        now = environment(self.place, precision)
-        changed = [key for key in EXACT if sessions and sessions[-1][key] != now[key]]
-        sessions.append({"from_step": step, "bit_identical": not changed, "changed": changed, **now})
+        sessions = _sessions(history) if step and history.exists() else []
+        now = environment(self.place, precision) | {key: self.config.runtime[key] for key in RUNTIME}
+        changed = [key for key in EXACT if sessions and sessions[-1].get(key) != now[key]]
+        exact = not changed and all(session.get("bit_identical") for session in sessions)
+        sessions.append({"from_step": step, "bit_identical": exact, "changed": changed, **now})
         write(history, json.dumps({"sessions": sessions}, indent=1) + "\n")
         self.mirror = Mirror(self.folder, self.config)
 
@@ -120,8 +130,11 @@ class Record:
         if not self.place.first:
             return
         line = finite({"step": step, "event": event, **values} | ({"timing": timing} if timing else {}))
-        with open(self.metrics, "a") as file:
-            file.write(json.dumps(line) + "\n")
+        try:
+            with open(self.metrics, "a") as file:
+                file.write(json.dumps(line) + "\n")
+        except OSError as error:
+            raise WriteError(f"cannot write {self.metrics}: {error.strerror}") from None
         if self.mirror is not None:
             self.mirror.log(line)
 

@@ -1,5 +1,6 @@
 """The files of a record, written whole or not at all, and without this machine's paths."""
 
+import contextlib
 import json
 import math
 import os
@@ -7,13 +8,18 @@ from pathlib import Path
 
 from omegaconf import DictConfig, OmegaConf
 
+from train.errors import WriteError
 from train.folder import summary, tag
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 
 
 def write(path: Path, text: str) -> None:
-    """Write a small file whole or not at all."""
+    """Write a small file whole or not at all.
+
+    Raises:
+        WriteError: the disk is full or refuses; the file that was there is untouched.
+    """
     temporary = path.with_name(f".{path.name}.tmp")
     try:
         with open(temporary, "w") as file:
@@ -21,6 +27,8 @@ def write(path: Path, text: str) -> None:
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, path)
+    except OSError as error:
+        raise WriteError(f"cannot write {path}: {error.strerror}") from None
     finally:
         temporary.unlink(missing_ok=True)
 
@@ -62,7 +70,7 @@ def mark(folder: Path, config: DictConfig, status: str, error: str) -> None:
     """Write into summary.json how a run failed, beside what it says already of how far the run had come."""
     lines = scrubbed(error, config).splitlines()
     held = {key: value for key, value in summary(folder).items() if key in ("step", "steps", "metrics", "best")}
-    if folder.is_dir():
+    with contextlib.suppress(WriteError):  # a full disk has been said already
         write(folder / "summary.json", described(folder, config, status, error=lines[0] if lines else "", **held))
 
 

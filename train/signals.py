@@ -15,6 +15,7 @@ class StopFlag:
 
     def __init__(self) -> None:
         self.asked = False
+        self.number: int | None = None  # of the first signal
         self.before = {}
         if threading.current_thread() is threading.main_thread():
             self.before = {number: signal.signal(number, self._raise) for number in ASKING}
@@ -23,11 +24,12 @@ class StopFlag:
         """Give the signals back to whoever handled them before."""
         for number, handler in self.before.items():
             signal.signal(number, handler)
+        self.before = {}
 
     def _raise(self, number: int, frame: object) -> None:
         if not self.asked and "SPECATTN_ERRORS" not in os.environ:  # there the launcher says it
             announce(number)
-        self.asked = True
+        self.asked, self.number = True, self.number or number
 
 
 def announce(number: int) -> None:
@@ -47,6 +49,18 @@ def end_with_parent(number: int, parent: int | None = None) -> None:
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, number)
         if parent is not None and os.getppid() != parent:
             os.kill(os.getpid(), number)
+
+
+def launched_by_us(number: int) -> dict[str, str]:
+    """The environment of a process that is to get a signal when this one dies, see `end_with_launcher`."""
+    return {"SPECATTN_PARENT": f"{os.getpid()}:{int(number)}"}
+
+
+def end_with_launcher() -> None:
+    """Bind this process to the launcher or sweep that started it, where one did."""
+    if parent := os.environ.pop("SPECATTN_PARENT", None):
+        pid, number = parent.split(":")
+        end_with_parent(int(number), int(pid))
 
 
 def leave_to_parent(worker: int) -> None:

@@ -2,6 +2,7 @@
 
 import builtins
 import errno
+import hashlib
 import os
 import pickle
 import random
@@ -10,7 +11,7 @@ import pytest
 import torch
 
 from train import checkpoint
-from train.errors import UserError
+from train.errors import UserError, WriteError
 
 
 def state(step):
@@ -24,7 +25,8 @@ def saved(folder, *steps):
 
 def test_what_is_saved_is_loaded(tmp_path):
     saved(tmp_path, 3)
-    found, damaged = checkpoint.newest(tmp_path)
+    path, found, damaged = checkpoint.newest(tmp_path)
+    assert path == tmp_path / "checkpoint-000000003.pt"
     assert not damaged
     assert found["step"] == 3
     assert torch.equal(found["model"]["w"], state(3)["model"]["w"])
@@ -40,6 +42,8 @@ def test_the_newest_two_and_the_best_are_kept(tmp_path):
         "checkpoint-000000005.pt",
     ]
     assert checkpoint.load(tmp_path / "best.pt")["step"] == 2
+    listed = (tmp_path / "best.pt.sha256").read_text().split()
+    assert listed == [hashlib.sha256((tmp_path / "best.pt").read_bytes()).hexdigest(), "best.pt"]
     assert len(list(tmp_path.iterdir())) == 6  # each with its hash, nothing temporary
 
 
@@ -78,7 +82,8 @@ def test_a_hundred_corruptions_are_seen_and_the_one_before_is_used(tmp_path):
     count = 0
     for damaged in corruptions(content, marker):
         newest.write_bytes(damaged)
-        found, reasons = checkpoint.newest(tmp_path)
+        path, found, reasons = checkpoint.newest(tmp_path)
+        assert path == before
         assert found["step"] == 1
         assert torch.equal(found["model"]["w"], state(1)["model"]["w"])
         assert list(reasons) == [newest]
@@ -109,7 +114,7 @@ def test_a_damaged_hash_is_damage(tmp_path, harm):
         hashes.unlink()
     else:
         hashes.write_bytes({"empty": b"", "binary": b"\xff\xfe\x00", "other": b"0" * 64}[harm])
-    assert checkpoint.newest(tmp_path)[0]["step"] == 1
+    assert checkpoint.newest(tmp_path)[1]["step"] == 1
 
 
 def test_where_none_is_sound_nothing_is_started_over(tmp_path):
@@ -141,8 +146,34 @@ def test_a_full_disk_is_one_line_and_the_old_checkpoint_stays(tmp_path, monkeypa
         monkeypatch.setattr(
             builtins, "open", lambda path, *mode: full() if str(path).endswith(".tmp") else original(path, *mode)
         )
-    with pytest.raises(UserError, match=r"No space left on device; the earlier checkpoint is untouched"):
+    with pytest.raises(WriteError, match=r"No space left on device; the earlier checkpoint is untouched"):
         checkpoint.save(tmp_path, 2, state(2))
     monkeypatch.undo()
     assert sorted(path.name for path in tmp_path.iterdir()) == before
-    assert checkpoint.newest(tmp_path)[0]["step"] == 1
+    assert checkpoint.newest(tmp_path)[1]["step"] == 1
+
+
+def test_a_file_that_cannot_be_read_is_not_taken_for_a_damaged_one(tmp_path, monkeypatch):
+    saved(tmp_path, 1, 2)
+
+    def refuse(self):
+        raise OSError(errno.EIO, "Input/output error", str(self))
+
+    monkeypatch.setattr("pathlib.Path.read_bytes", refuse)
+    with pytest.raises(UserError, match=r"000000002\.pt cannot be read: Input/output error"):
+        checkpoint.newest(tmp_path)
+
+
+@pytest.mark.parametrize("content", [[1], {"step": 1}, {"model": {}}])
+def test_a_sound_file_of_something_else_is_refused(tmp_path, content):
+    [path] = saved(tmp_path, 1)
+    checkpoint._write(path, checkpoint._encoded(content))
+    with pytest.raises(UserError, match="not the checkpoint of a run"):
+        checkpoint.load(path)
+
+
+def test_what_a_killed_writer_left_is_removed(tmp_path):
+    saved(tmp_path, 1)
+    (tmp_path / ".checkpoint-000000002.pt.tmp").write_bytes(b"half")
+    checkpoint.clean(tmp_path)
+    assert len(list(tmp_path.iterdir())) == 2

@@ -28,6 +28,38 @@ DIGITS = "experiment=reduced/digits_vit"
         ([DIGITS, "--lam"], ["--lam"]),
         ([DIGITS, "~seed"], ["~seed"]),
         ([DIGITS, "output_root=/${nowhere}"], ["nowhere"]),
+        ([DIGITS, "conditioning=off", "conditioning.lam=10"], ["conditioning=off", "lam=10"]),
+        ([DIGITS, "output_root="], ["output_root"]),
+        *(
+            ([DIGITS, word], [word.split("=")[0]])
+            for word in (
+                "seed=-1",
+                "batch_size=-3",
+                "runtime.devices=0",
+                "runtime.threads=0",
+                "runtime.micro_batch=-1",
+                "runtime.workers=-1",
+                "runtime.save_steps=-1",
+                "dataset.flip=7",
+                "dataset.classes=0",
+                "dataset.pad=-1",
+                "dataset.repeats=0",
+                "dataset.mean=[]",
+                "dataset.std=[0.0]",
+                "dataset.mean=[0.1,0.2]",
+                "ema.decay=2",
+                "ema.decay=-1",
+                "optimizer.lr=-1",
+                "optimizer.lr=1e38",
+                "optimizer.weight_decay=-1",
+                "optimizer.clip_grad=0",
+                "optimizer.betas=[0.9]",
+                "schedule.warmup_epochs=-5",
+                "task.mixup=-1",
+                "task.label_smoothing=5",
+                "conditioning.lam=1e39",
+            )
+        ),
         ([DIGITS, "optimizer.lr_scaling=linear"], ["optimizer.reference_batch"]),
     ],
 )
@@ -73,7 +105,7 @@ def test_a_glob_over_experiments_sees_through_slashes():
     assert [run[0] for run in runs] == [f"experiment={n}" for n in options("experiment") if n.startswith("reduced/")]
 
 
-@pytest.mark.parametrize("word", ["experiment=glob(nothing*)", "seed=glob(*)"])
+@pytest.mark.parametrize("word", ["experiment=glob(nothing*)", "seed=glob(*)", "seed=interval(0,1)"])
 def test_a_glob_that_matches_nothing_is_an_error(word):
     with pytest.raises(UserError):
         expand([DIGITS, word])
@@ -86,6 +118,7 @@ def test_only_what_differs_distinguishes():
         "optimizer.lr=0.5",
     ]
     assert distinguishing([DIGITS, "schedule=constant"]) == ["schedule=constant"]
+    assert distinguishing([DIGITS, "schedule=cosine", "optimizer=adamw", "dataset=digits"]) == []
 
 
 @pytest.mark.parametrize("path", ["/a b/c,d=e/f", "/it's/[1]", "/back\\slash", "'/quoted'"])

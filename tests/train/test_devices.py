@@ -14,7 +14,7 @@ import torch
 from conftest import REPOSITORY, TINY, command_line
 
 from train import checkpoint
-from train.__main__ import main
+from train.command import main
 from train.compose import distinguishing, resolve
 from train.errors import FAILED, RESUME
 from train.folder import run_folder
@@ -111,7 +111,7 @@ def test_one_checkpoint_evaluated_by_one_two_and_three_workers(tmp_path):
     best = folder_of(words) / "best.pt"
     found = []
     for devices in (1, 2, 3):
-        # 360 test digits; a batch of 7 is divided by neither.
+        # 359 test digits, a prime number.
         ended = command_line(*words, "mode=evaluate", f"checkpoint={best}", f"runtime.devices={devices}")
         assert ended.returncode == 0, ended.stderr
         found.append(json.loads(ended.stdout))
@@ -139,6 +139,19 @@ def test_a_signal_saves_on_all_ranks_and_leaves_nobody(tmp_path, number, devices
     assert step >= 3
     assert read_metrics(started.folder / "metrics.jsonl")[-1]["step"] == step
     assert json.loads((started.folder / "summary.json").read_text())["status"] == "stopped"
+
+
+@pytest.mark.parametrize(("number", "devices"), [(signal.SIGUSR1, 2), (signal.SIGINT, 2), (signal.SIGINT, 1)])
+@pytest.mark.parametrize("after", [0.2, 3.0])
+def test_a_signal_while_a_run_starts_is_not_lost(tmp_path, number, devices, after):
+    """Whether it comes while the launcher imports, or the workers, it ends with 75 and without a traceback."""
+    started = Started([*TINY, *LONG, f"runtime.devices={devices}", f"output_root={tmp_path}"])
+    time.sleep(after)
+    started.process.send_signal(number)
+    _, err = started.process.communicate(timeout=60)
+    assert started.process.returncode == RESUME, err
+    assert "Traceback" not in err
+    started.nothing_left_within(5)
 
 
 @pytest.mark.parametrize("devices", [1, 2])

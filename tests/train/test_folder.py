@@ -2,13 +2,14 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import yaml
 
 from train.compose import distinguishing, resolve
 from train.errors import UserError
-from train.folder import LONGEST, check_unchanged, lock, run_folder, tag
+from train.folder import LONGEST, check_unchanged, check_writable, lock, run_folder, tag
 from train.record_files import plain_config
 
 DIGITS = "experiment=reduced/digits_vit"
@@ -26,6 +27,7 @@ def folder_of(*words):
         (["conditioning=svd", "conditioning.lam=0", "seed=3"], "baseline/seed3"),
         (["conditioning=identity"], "identity-lam10/seed0"),
         (["conditioning=identity", "conditioning.lam=0.1"], "identity-lam0.1/seed0"),
+        (["conditioning=identity", "conditioning.lam=10.0000001"], "identity-lam10.0000001/seed0"),
         (
             ["conditioning=svd", "conditioning.targets=qk", "conditioning.when=init"],
             "svd-lam1,targets=qk,when=init/seed0",
@@ -68,3 +70,14 @@ def test_a_second_process_is_kept_out(tmp_path):
         second = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
         assert "another process is running" in second.stderr
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_an_output_folder_that_cannot_be_made_is_refused_before_anything_is(tmp_path):
+    (tmp_path / "file").write_text("")
+    for folder in (tmp_path / "file" / "runs", Path("/dev/null/runs")):
+        with pytest.raises(UserError, match="cannot write below"):
+            check_writable(folder)
+    with pytest.raises(UserError, match="cannot make /proc/nothing"):  # where root may write, but nothing can be made
+        lock(Path("/proc/nothing"))
+    check_writable(tmp_path / "a" / "b")
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]

@@ -12,10 +12,10 @@ from timm.utils import ModelEmaV3
 
 import train.loop
 from train import checkpoint
-from train.__main__ import main, run
+from train.command import main, run
 from train.compose import distinguishing, resolve
 from train.distributed import join
-from train.errors import DIVERGED, RESUME, USAGE, UserError
+from train.errors import DIVERGED, FAILED, RESUME, USAGE, Diverged, UserError, WriteError
 from train.folder import run_folder
 from train.loop import Run, steps
 from train.record import Record
@@ -52,7 +52,7 @@ def test_a_run_leaves_its_record_and_is_not_run_again(tiny, capsys):
     assert summary["status"] == "complete"
     assert summary["step"] == summary["steps"] == 12
     assert summary["tag"] == "svd-lam1"
-    assert summary["metrics"]["count"] == 360
+    assert summary["metrics"]["count"] == 359
     assert summary["timing"]["samples_per_second"] > 0
     events = read_metrics(folder / "metrics.jsonl")
     assert [(e["event"], e["step"]) for e in events if e["event"] != "train"] == [
@@ -101,7 +101,7 @@ def test_the_loop_is_the_bare_loop(tiny, tmp_path):
         other.optimizer.step()
         other.optimizer.zero_grad()
     for one, two in zip(ours.model.parameters(), other.model.parameters(), strict=True):
-        torch.testing.assert_close(one, two, rtol=1e-6, atol=1e-8)
+        assert torch.equal(one, two)
 
 
 def test_accumulation_computes_the_same(tiny, tmp_path):
@@ -116,9 +116,9 @@ def test_accumulation_computes_the_same(tiny, tmp_path):
 
 
 def test_fp16_unscales_before_clipping(tiny, tmp_path):
-    """With a scale of 65536 a clip of the scaled gradient would leave next to nothing of it."""
-    this = build([*tiny, "runtime.precision=fp16", "optimizer.clip_grad=1e6", "optimizer.name=sgd"], tmp_path)
-    plain = build([*tiny, "optimizer.clip_grad=1e6", "optimizer.name=sgd"], tmp_path)
+    """The clip is above the gradient's norm and far below that of the gradient scaled by 65536, which it would cut."""
+    this = build([*tiny, "runtime.precision=fp16", "optimizer.clip_grad=50", "optimizer.name=sgd"], tmp_path)
+    plain = build([*tiny, "optimizer.clip_grad=50", "optimizer.name=sgd"], tmp_path)
     start = [parameter.detach().clone() for parameter in plain.model.parameters()]
     for each in (this, plain):
         for _, step in zip(range(3), steps(each), strict=False):
@@ -202,6 +202,10 @@ def test_what_cannot_be_run_is_one_line(tiny, capsys):
         ("conditioning.modules='decoder.*'", "decoder"),
         ("optimizer.name=adamww", "adamww"),
         ("schedule.warmup_steps=50", "warm-up"),
+        ("model.args.patch_size=0", "patch_size"),
+        ("model=vit_small_cifar", "32 pixels"),
+        ("model.args.in_chans=3", "in_chans"),
+        ("batch_size=1000", "batch_size"),
     ):
         assert main([*tiny, "conditioning=identity", word]) == USAGE
         lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("error: ")]
@@ -229,4 +233,60 @@ def test_run_refuses_a_folder_of_another_config(tiny):
     other.parent.mkdir(parents=True)
     folder.rename(other)
     with pytest.raises(UserError, match=r"optimizer\.lr"):
-        run(resolve([*tiny, "optimizer.lr=0.5"]), [*tiny, "optimizer.lr=0.5"])
+        run(resolve([*tiny, "optimizer.lr=0.5"]), [*tiny, "optimizer.lr=0.5"], StopFlag())
+
+
+@pytest.mark.parametrize("save", [5, 6, 100])
+def test_the_best_is_kept_wherever_saves_fall(tiny, save):
+    words = [*tiny, "optimizer.lr=0.02", f"runtime.save_steps={save}"]
+    assert main(words) == 0
+    folder = folder_of(words)
+    best = json.loads((folder / "summary.json").read_text())["best"]
+    assert checkpoint.load(folder / "best.pt")["step"] == best["step"]
+
+
+def test_weights_that_are_not_finite_are_never_saved_nor_called_complete(tiny, capsys):
+    words = [*tiny, "schedule.steps=3", "schedule.warmup_steps=null", "optimizer.lr=1e30", "runtime.save_steps=1"]
+    assert main(words) == DIVERGED
+    folder = folder_of(words)
+    assert json.loads((folder / "summary.json").read_text())["status"] == "diverged"
+    for path in checkpoint.checkpoints(folder):
+        assert all(torch.isfinite(value).all() for value in checkpoint.load(path)["model"].values())
+    assert len([line for line in capsys.readouterr().err.splitlines() if line.startswith("error: ")]) == 1
+
+
+def test_a_weight_that_is_not_finite_is_named(tiny, tmp_path):
+    this = build([*tiny, "runtime.save_steps=1"], tmp_path)
+    with torch.no_grad():
+        this.model.norm.bias[0] = math.inf
+    this.task.loss = lambda model, batch: model.head.weight.square().sum()
+    with pytest.raises(Diverged, match=r"step 1: norm\.bias is not finite"):
+        next(steps(this))
+    assert checkpoint.checkpoints(this.folder) == []
+
+
+def test_a_gradient_that_is_not_finite_stops_before_the_update(tiny, tmp_path):
+    this = build([*tiny, "optimizer.clip_grad=1.0"], tmp_path)
+    before = [parameter.detach().clone() for parameter in this.model.parameters()]
+    next(this.model.parameters()).register_hook(lambda gradient: gradient * math.nan)
+    with pytest.raises(Diverged, match="step 1: the gradient's norm is nan"):
+        next(steps(this))
+    assert all(torch.equal(one, two) for one, two in zip(before, this.model.parameters(), strict=True))
+
+
+def test_divergence_in_half_precision_names_the_layer(tiny, capsys):
+    words = [*tiny, "runtime.precision=fp16", "conditioning=identity", "conditioning.lam=100000"]
+    assert main(words) == DIVERGED
+    assert "layer blocks.0.attn" in capsys.readouterr().err
+
+
+def test_a_full_disk_is_one_line_and_status_1(tiny, monkeypatch, capsys):
+    def full(path, text):
+        raise WriteError(f"cannot write {path}: No space left on device")
+
+    assert main([*tiny, "schedule.steps=4"]) == 0
+    monkeypatch.setattr("train.record.write", full)
+    monkeypatch.setattr("train.record_files.write", full)
+    capsys.readouterr()
+    assert main([*tiny, "schedule.steps=5"]) == FAILED
+    assert len([line for line in capsys.readouterr().err.splitlines() if "No space" in line]) == 1

@@ -4,7 +4,7 @@ import torch
 from conftest import TINY
 from test_loop import build, folder_of, steps
 
-from train.__main__ import main
+from train.command import main
 from train.record_files import read_metrics
 
 FULL = ["conditioning=identity", "probe.steps=6", "probe.attention=true", "probe.jacobian='blocks.*'", "probe.tokens=5"]

@@ -3,6 +3,7 @@
 import getpass
 import json
 import os
+import shlex
 import signal
 import socket
 import threading
@@ -13,10 +14,10 @@ import pytest
 from wandb.proto import wandb_internal_pb2
 
 import train.loop
-from train.__main__ import main
+from train.command import main
 from train.compose import distinguishing, resolve
 from train.distributed import join
-from train.errors import RESUME
+from train.errors import RESUME, UserError, WriteError
 from train.folder import run_folder
 from train.mirror import Mirror, numbers, run_id
 from train.record import Record
@@ -72,7 +73,7 @@ def test_a_file_that_cannot_be_written_leaves_the_old_one(tmp_path, monkeypatch)
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(OSError, match="No space"):
+    with pytest.raises(WriteError, match="No space"):
         write(tmp_path / "a.json", "new")
     assert (tmp_path / "a.json").read_text() == "old"
     assert [path.name for path in tmp_path.iterdir()] == ["a.json"]
@@ -182,7 +183,7 @@ def test_a_resumed_run_is_the_same_wandb_run_in_several_folders(tiny, monkeypatc
     steps = [line["global_step"] for log in logs for line in read_log(log)[1]]
     assert steps == sorted(steps)
     assert sorted(set(steps)) == sorted({event["step"] for event in read_metrics(folder / "metrics.jsonl")})
-    assert f"wandb sync {folder}/wandb/offline-run-*" in capsys.readouterr().err
+    assert f"wandb sync {shlex.quote(str(folder))}/wandb/offline-run-*" in capsys.readouterr().err
 
 
 def test_the_environment_tells_a_resume_that_is_not_bit_identical(tiny):
@@ -190,11 +191,15 @@ def test_the_environment_tells_a_resume_that_is_not_bit_identical(tiny):
     place = join("cpu")
     record = Record(folder_of(tiny), config, place)
     record.folder.mkdir(parents=True)
-    for step, precision in ((0, "fp32"), (4, "fp32"), (8, "bf16")):
+    for step, precision in ((0, "fp32"), (4, "fp32"), (8, "bf16"), (9, "bf16")):
         record.begin(step, precision)
     sessions = json.loads((record.folder / "environment.json").read_text())["sessions"]
     assert [(s["from_step"], s["bit_identical"], s["changed"]) for s in sessions] == [
         (0, True, []),
         (4, True, []),
         (8, False, ["precision"]),
+        (9, False, []),  # what was not exact once is not exact again
     ]
+    (record.folder / "environment.json").write_text("{")
+    with pytest.raises(UserError, match=r"environment\.json is damaged"):
+        record.begin(10, "bf16")

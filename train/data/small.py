@@ -122,6 +122,14 @@ class SmallImages:
         for indices in share.split(size):
             yield self._normalised(self.test[0][indices]), self.test[1][indices]
 
+    def class_names(self) -> list[str]:
+        """The classes' numbers: these sets carry no names."""
+        return [str(label) for label in range(self.options.classes)]
+
+    def image_name(self, index: int) -> str:
+        """What a test image is called."""
+        return f"test row {index}"
+
     def _draw(self, epoch: int, position: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Crop offsets [B, 2] and mirror flags [B] of one global batch."""
         stream = generator(self.config.seed, AUGMENT, epoch, position)
