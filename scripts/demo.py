@@ -6,13 +6,13 @@ made from the records.
 
 import argparse
 import math
-import statistics as averages
+import statistics
 import sys
 from pathlib import Path
 
 from scripts.plotting import COLOURS, figure, finish
 from scripts.records import Recorded, by_tag, complete
-from scripts.statistics import Paired, paired, shown
+from scripts.seeds import Paired, paired, shown
 from train.command import main as command
 
 EXPERIMENT = "reduced/digits_vit"
@@ -101,7 +101,7 @@ def kappas(seeds: dict[int, Recorded], index: int) -> tuple[int, float]:
         found += [
             math.inf if item["kappa_conditioned"] is None else item["kappa_conditioned"] for item in event["weights"]
         ]
-    return max(steps), averages.median(found)
+    return max(steps), statistics.median(found)
 
 
 def draw(runs: dict[str, dict[int, Recorded]], path: Path) -> None:
@@ -115,7 +115,7 @@ def draw(runs: dict[str, dict[int, Recorded]], path: Path) -> None:
             spectra = run.events("spectra")
             for panel, which in zip(panels, "qkv", strict=True):
                 middle = [
-                    averages.median(
+                    statistics.median(
                         math.inf if item["kappa_conditioned"] is None else item["kappa_conditioned"]
                         for item in event["weights"]
                         if item["projection"] == which

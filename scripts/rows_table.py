@@ -11,7 +11,7 @@ from pathlib import Path
 import yaml
 
 from scripts.records import Recorded, by_tag, complete
-from scripts.statistics import mean_std, paired, shown
+from scripts.seeds import mean_std, paired, shown
 
 ROWS = {"vit": "ViT", "deit": "DeiT", "swin": "Swin", "xcit": "XCiT", "davit": "DaViT"}
 METHODS = {"identity-lam10": "identity, λ = 10", "svd-lam1": "svd, λ = 1"}

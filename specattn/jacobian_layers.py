@@ -12,6 +12,7 @@ from specattn.attention_layer import AttentionLayer, attention_layers
 from specattn.jacobian_autograd import AutogradJacobian
 from specattn.jacobian_extremes import extreme_singular_values
 from specattn.jacobian_spectrum import JacobianMap, JacobianSpectrum, singular_values
+from specattn.theorems import TERMS, theorem_3_4
 
 
 def jacobian_spectra(
@@ -23,6 +24,7 @@ def jacobian_spectra(
     heads: tuple[int, ...] | None = None,
     resolve: bool = False,
     parts: bool = False,
+    bound: bool = False,
 ) -> list[dict]:
     """σ_max, σ_min, κ, rank and floor of the Jacobian of each attention layer in W_Q, W_K, W_V at a batch.
 
@@ -33,6 +35,8 @@ def jacobian_spectra(
         heads: which heads to look at; None takes all.
         resolve: the slower path that resolves σ_min below the Gram matrix's floor.
         parts: the spectra of J_Q, J_K, J_V as well, as `sigma_max_q`, `kappa_nonzero_q`, `rank_q`, ….
+        bound: Theorem 3.4's bound and its terms as well (see `theorem_3_4`), in the records of a single head of a
+            layer that has the closed form; None elsewhere.
 
     Returns:
         One dict per layer (and head) with the fields of `JacobianSpectrum` and
@@ -56,6 +60,8 @@ def jacobian_spectra(
             }
             record |= extreme_singular_values(jacobian, resolve).record()
             norms = {p: j.squared_norm() for p, j in by_part.items()}
+            if bound and (per_head or len(heads or layer.closed or ()) == 1):
+                record |= _bound(layer, head)
             record["squared_norm"] = sum(norms.values())
             record |= {f"squared_norm_{p}": n for p, n in norms.items()}
             if parts:
@@ -121,6 +127,14 @@ def _separable(layer: AttentionLayer) -> bool:
     random = torch.randn(value[..., :width].shape, generator=torch.Generator().manual_seed(0), dtype=value.dtype)
     gradients = torch.autograd.grad(value[..., :width], weights, random.to(value.device))
     return not any(bool(g[width:].any()) for g in gradients)
+
+
+def _bound(layer: AttentionLayer, head: int | None) -> dict[str, float | None]:
+    """Theorem 3.4's terms for one head, all None where the layer is not the theorem's."""
+    if layer.closed is None:
+        return dict.fromkeys((*TERMS, "bound"))
+    wv_OD = layer.projections["v"].effective_weight.detach()
+    return theorem_3_4(layer.closed[head or 0], wv_OD.unflatten(0, (layer.heads, -1))[head or 0].mT)
 
 
 def _part_record(part: str, spectrum: JacobianSpectrum) -> dict:

@@ -14,6 +14,9 @@ from torch import Tensor
 
 from specattn.jacobian import AttentionJacobian
 
+#: The terms of Theorem 3.4's bound, as `theorem_3_4` names them.
+TERMS = ("kappa_x", "kappa_lambda", "kappa_wq", "kappa_wk", "kappa_wv", "kappa_softmax")
+
 
 def kappa(matrix: Tensor) -> float:
     """Condition number of a matrix: σ_1 over the smallest of min(rows, columns) values, `inf` where not resolved."""

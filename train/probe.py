@@ -4,7 +4,7 @@
 |---|---|
 | `spectra` | σ_max, σ_min and κ of W and W + C for each projection (`specattn.weight_spectra`) |
 | `attention` | entropy, largest probability, saturation, gradient norms (`specattn.attention_statistics`) |
-| `jacobian` | κ of the attention Jacobian of the chosen layers at the first sample (`specattn.jacobian_spectra`) |
+| `jacobian` | κ of the attention Jacobian of the chosen layers at the first sample, and Theorem 3.4's bound on it |
 """
 
 import torch
@@ -38,7 +38,7 @@ class Probe:
                 run.say.line(f"warning: {warning}")
         if options.jacobian is not None:
             spectra = specattn.jacobian_spectra(
-                run.model, self.batch[0][:1], modules=options.jacobian, tokens=options.tokens, heads=(0,)
+                run.model, self.batch[0][:1], modules=options.jacobian, tokens=options.tokens, heads=(0,), bound=True
             )
             run.record.log("jacobian", run.step, layers=spectra)
 

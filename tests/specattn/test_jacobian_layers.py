@@ -239,3 +239,19 @@ def test_transformers_families():
     record = jacobian_spectra(nystrom, {"input_ids": ids})[0]
     assert record["path"] == "autograd"
     assert record["rows"] == 8 * 16
+
+
+def test_theorem_3_4s_bound_stands_beside_a_heads_kappa():
+    """The record's terms are the theorem's for that head's own rows of the weights; None where it is not softmax."""
+    model = timm.create_model("vit_tiny_patch16_224", img_size=32, patch_size=8, embed_dim=24, depth=1, num_heads=3)
+    images = torch.randn(1, 3, 32, 32, generator=torch.Generator().manual_seed(0))
+    [record] = jacobian_spectra(model, images, tokens=6, heads=(1,), bound=True)
+    weight = model.blocks[0].attn.qkv.weight.detach().double()
+    for name, rows in {"kappa_wq": weight[8:16], "kappa_wk": weight[32:40], "kappa_wv": weight[56:64]}.items():
+        assert record[name] == pytest.approx(float(torch.linalg.cond(rows)))
+    weights = record["kappa_wv"] * (record["kappa_wq"] + record["kappa_wk"])
+    first = record["kappa_x"] ** 3 * record["kappa_lambda"] * weights
+    assert record["bound"] == pytest.approx(first + record["kappa_x"] * record["kappa_softmax"])
+    xcit = timm.create_model("xcit_nano_12_p16_224", img_size=32, depth=1)
+    [record] = jacobian_spectra(xcit, images, modules="blocks.0.attn", heads=(0,), bound=True)
+    assert record["bound"] is None

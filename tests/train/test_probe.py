@@ -19,6 +19,8 @@ def test_the_probe_records_weights_attention_and_jacobian(tiny, capsys):
     ]
     assert [layer["attention"] for layer in events[1]["layers"]] == ["blocks.0.attn", "blocks.1.attn"]
     assert [layer["rows"] for layer in events[2]["layers"]] == [40, 40]  # 5 tokens of one head of width 8
+    for layer in events[2]["layers"]:
+        assert {"bound", "kappa_x", "kappa_lambda", "kappa_wq", "kappa_wk", "kappa_wv", "kappa_softmax"} <= layer.keys()
     said = [line for line in capsys.readouterr().err.splitlines() if line.startswith("warning: ")]
     assert len(said) == 1
     assert "λ = 10" in said[0]

@@ -5,7 +5,7 @@ import math
 import pytest
 from scipy import stats
 
-from scripts.statistics import mean_std, paired, shown
+from scripts.seeds import mean_std, paired, shown
 
 BASE = {0: 46.7, 1: 45.4, 2: 44.4, 3: 45.0}
 OTHER = {0: 48.8, 1: 48.8, 2: 48.3, 7: 60.0}
