@@ -4,6 +4,7 @@ import json
 import math
 
 import pytest
+import timm
 import torch
 from torch import nn
 from torch.nn import functional as F
