@@ -18,7 +18,7 @@ comma := ,
 VENV := .venv
 PY := $(VENV)/bin/python
 STAMP := $(VENV)/.installed
-# An exported variable reaches the program as it is, whatever characters a path holds.
+# Exported, so that spaces and commas in a path reach the program as they are (a dollar sign is make's: write $$).
 ifneq ($(strip $(DATA_ROOT)),)
 export DATA_ROOT
 endif
@@ -73,6 +73,12 @@ imagenet-xcit: $(STAMP) ## ImageNet, XCiT-M (SCALE=reduced: CIFAR-10, a small XC
 
 imagenet-davit: $(STAMP) ## ImageNet, DaViT-B (SCALE=reduced: CIFAR-10, a small DaViT)
 	@$(call row,imagenet_davit)
+
+##@ Data
+.PHONY: check-data
+ROW ?= imagenet-vit
+check-data: $(STAMP) ## Check a row's data before a long run: ROW=imagenet-vit (ARGS=--all: decode every image)
+	@$(PY) -m scripts.check_data $(ROW) $(ARGS)
 
 # One row: a run for each value of lambda and each seed; complete ones are not run again.
 row = $(PY) -m train -m experiment=$(SCALE)/$(1) conditioning=$(METHOD) conditioning.lam=$(LAM) seed=$(SEEDS) \

@@ -7,6 +7,8 @@
 | `jacobian` | κ of the attention Jacobian of the chosen layers at the first sample, and Theorem 3.4's bound on it |
 """
 
+import time
+
 import torch
 from torch import nn
 
@@ -20,27 +22,34 @@ class Probe:
     def __init__(self, run) -> None:
         self.run, self.options = run, run.config.probe
         self.batch: tuple[torch.Tensor, torch.Tensor] | None = None
+        self.began = 0.0
 
     def look(self) -> None:
         """Record what the config asks for, at the run's step; before the first step also warn of saturation."""
         run, options = self.run, self.options
         if not run.place.first:
             return
-        run.record.log("spectra", run.step, weights=specattn.weight_spectra(run.model))
+        self.began = time.perf_counter()
+        self._log("spectra", weights=specattn.weight_spectra(run.model))
         if not options.attention and options.jacobian is None:
             return
         if self.batch is None:
             self.batch = run.task.probe_batch(options.samples)
         if options.attention:
             statistics = specattn.attention_statistics(run.model, self.batch, loss=self._loss)
-            run.record.log("attention", run.step, layers=statistics)
+            self._log("attention", layers=statistics)
             if run.step == 0 and (warning := saturation_warning(statistics, run.config.conditioning.lam)):
                 run.say.line(f"warning: {warning}")
         if options.jacobian is not None:
             spectra = specattn.jacobian_spectra(
                 run.model, self.batch[0][:1], modules=options.jacobian, tokens=options.tokens, heads=(0,), bound=True
             )
-            run.record.log("jacobian", run.step, layers=spectra)
+            self._log("jacobian", layers=spectra)
+
+    def _log(self, event: str, **values: list[dict]) -> None:
+        now = time.perf_counter()
+        self.run.record.log(event, self.run.step, {"probe_seconds": now - self.began}, **values)
+        self.began = now
 
     def _loss(self, model: nn.Module, batch: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
         return torch.nn.functional.cross_entropy(model(batch[0]), batch[1])

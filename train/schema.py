@@ -2,7 +2,7 @@
 
 `RESULT_KEYS` are the top-level keys that change what a run computes; they are its identity. Everything
 else (where data and outputs lie, devices, precision, logging, probes) changes nothing beyond rounding
-and the dropout masks of each rank.
+and what each rank and micro-batch draws for itself: dropout masks, and what mixup and cutmix mix.
 """
 
 from dataclasses import dataclass, field
@@ -193,7 +193,9 @@ class Config:
     data_root: str | None = None
     output_root: str = "outputs"
     mode: str = "train"  # train | evaluate
-    checkpoint: str | None = None  # evaluate: the weights to evaluate
+    checkpoint: str | None = None  # evaluate: the weights to evaluate (train/evaluation.py)
+    per_class: bool = False  # evaluate: also each class's accuracy
+    predictions: str | None = None  # evaluate: a CSV file to write, one line an image
 
 
 CHOICES = {
