@@ -162,6 +162,14 @@ class FolderImages:
                 raise UserError(f"{problems[0][0]} cannot be read: {problems[0][1]}; an evaluation takes every image")
             yield self._moved(images, labels)
 
+    def class_names(self) -> list[str]:
+        """The classes' identifiers, in the order of the labels."""
+        return self.test.identifiers
+
+    def image_name(self, index: int) -> str:
+        """What a validation image is called."""
+        return self.test.name(index)
+
     def _note(self, problems: list[Problem]) -> None:
         """Say which images could not be read, each once; too many are an error."""
         for name, why in problems:

@@ -65,12 +65,19 @@ class Classification:
         return F.cross_entropy(model(images), targets)
 
     @torch.no_grad()
-    def evaluate(self, model: nn.Module) -> dict[str, float]:
-        """Top-1 and top-5 in percent and the mean loss, over the whole test set."""
+    def evaluate(self, model: nn.Module, details: list[torch.Tensor] | None = None) -> dict[str, float]:
+        """Top-1 and top-5 in percent and the mean loss, over the whole test set.
+
+        Args:
+            details: where given, this rank's rows [B, 3] are appended: label, prediction, its probability.
+        """
         totals = torch.zeros(3, dtype=torch.int64, device=self.place.device)
         loss = torch.zeros((), dtype=torch.float64, device=self.place.device)
         for images, labels in self.data.evaluation_batches(EVALUATION_BATCH):
             logits = model(images).float()
+            if details is not None:
+                probability, predicted = logits.double().softmax(1).max(1)
+                details.append(torch.stack([labels.double(), predicted.double(), probability], 1))
             best = logits.topk(min(5, logits.shape[1])).indices == labels[:, None]
             totals += torch.stack([best[:, 0].sum(), best.any(1).sum(), labels.new_tensor(len(labels))])
             loss += F.cross_entropy(logits, labels, reduction="none").double().sum()
@@ -86,3 +93,11 @@ class Classification:
     def probe_batch(self, size: int) -> Batch:
         """A fixed batch for diagnostics: the first test images of this rank's share, with their labels."""
         return next(iter(self.data.evaluation_batches(size)))
+
+    def class_names(self) -> list[str]:
+        """The classes' identifiers, in the order of the labels."""
+        return self.data.class_names()
+
+    def image_name(self, index: int) -> str:
+        """What an image of the test set is called."""
+        return self.data.image_name(index)
