@@ -195,8 +195,8 @@ def page(record: dict) -> str:
         "",
         f"On Imagenette photographs at 224 pixels, batch {BATCH}, one CPU thread, float32, learning rate 1e-4. Loss: "
         f"the first and last of {STEPS} steps on one fixed batch without augmentation. Recipe: five steps of the whole "
-        "recipe through `python -m train`, stopped by a signal after three and resumed. Export: largest difference of the "
-        "logits of the folded weights in plain timm, relative to the largest logit. No GPU was used: step time, "
+        "recipe through `python -m train`, stopped by a signal after three and resumed. Export: largest difference of "
+        "the logits of the folded weights in plain timm, relative to the largest logit. No GPU was used: step time, "
         "throughput and memory in bf16 and fp16 were not measured.",
         "",
         "| row | parameters | loss, plain | loss, svd | s a step | peak memory | recipe's losses | export | sound |",
