@@ -11,21 +11,22 @@ import argparse
 import statistics
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
 
 import train.loop
 from train.compose import resolve
-from train.distributed import Place, join, leave, summed
+from train.distributed import Place, join, leave, sum_later
 from train.loop import Run, steps
 from train.record import Record
 from train.signals import StopFlag
 
 
-def alone(values: torch.Tensor, place: Place) -> torch.Tensor:
-    """What `summed` gives, without asking the others."""
-    return values.double() * place.world
+def alone(values: list[float], place: Place) -> Callable[[], list[float]]:
+    """What `sum_later` gives, without asking the others."""
+    return lambda: [value * place.world for value in values]
 
 
 def main() -> None:
@@ -57,7 +58,7 @@ def main() -> None:
         seconds: dict[str, list[float]] = {"agreeing": [], "without": [], "null": []}
         for turn in range(options.turns + 3):
             for name in list(seconds) if turn % 2 else list(seconds)[::-1]:
-                train.loop.summed = summed if name == "agreeing" else alone
+                train.loop.sum_later = sum_later if name == "agreeing" else alone
                 began = time.perf_counter()
                 for _ in range(options.steps):
                     next(loop)

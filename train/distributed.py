@@ -3,6 +3,7 @@
 import datetime
 import os
 import resource
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -65,6 +66,23 @@ def summed(values: torch.Tensor, place: Place) -> torch.Tensor:
         values = values.to(place.device)
         dist.all_reduce(values)
     return values
+
+
+def sum_later(values: list[float], place: Place) -> Callable[[], list[float]]:
+    """Begin to sum numbers over all processes; the function that is returned waits for the sums.
+
+    What is done in between hides the exchange, which would otherwise cost a small step several percent.
+    """
+    if place.world == 1:
+        return lambda: values
+    sums = torch.tensor(values, dtype=torch.float64, device=place.device)
+    exchange = dist.all_reduce(sums, async_op=True)
+
+    def wait() -> list[float]:
+        exchange.wait()
+        return sums.tolist()
+
+    return wait
 
 
 def from_first(number: int, place: Place) -> int:

@@ -24,7 +24,7 @@ class WriteError(Exception):
 
 
 class Diverged(Exception):
-    """Training reached a number that is not finite; exit status 3. Without a message where another rank has it."""
+    """Training reached a number that is not finite; exit status 3."""
 
 
 class Stopped(Exception):

@@ -97,8 +97,6 @@ def work(config: DictConfig, folder: Path, stop: StopFlag) -> int:
 
 def report(config: DictConfig, folder: Path, status: int, text: str, line: str) -> None:
     """Say how this process failed: to the launcher, which shows the first of all workers' errors, or to people."""
-    if not line:  # another rank has it to say
-        return
     if errors := os.environ.get("SPECATTN_ERRORS"):
         (Path(errors) / os.environ["RANK"]).write_text(text)
         return

@@ -14,7 +14,7 @@ from omegaconf import DictConfig
 from torch.nn.parallel import DistributedDataParallel
 
 from train import checkpoint, randomness, tasks
-from train.distributed import Place, barrier, from_first, peak_memory, summed
+from train.distributed import Place, barrier, from_first, peak_memory, sum_later
 from train.errors import Diverged, Stopped
 from train.finite import first_non_finite
 from train.optimizer import (
@@ -161,10 +161,10 @@ def steps(run: Run) -> Iterator[int]:
                     part = run.task.loss(run.ddp, batch) / len(batches)
                 scaler.scale(part).backward()
             loss += part.detach()
-        total, stopping = summed(torch.stack([loss, loss.new_tensor(run.stop.asked)]), place).tolist()
-        mean = total / place.world
-        if not math.isfinite(mean):
-            raise Diverged(explained(run, batches, loss.item(), lr))
+        own = loss.item()
+        if not math.isfinite(own):
+            raise Diverged(explained(run, batches, own, lr))
+        agreed = sum_later([own, float(run.stop.asked)], place)  # on the loss, and on whether to stop
         if config.optimizer.clip_grad is not None:
             scaler.unscale_(run.optimizer)
             norm = torch.nn.utils.clip_grad_norm_(trained, config.optimizer.clip_grad)
@@ -176,6 +176,8 @@ def steps(run: Run) -> Iterator[int]:
         run.step += 1
         if run.ema and run.step % config.ema.every == 0:
             update_ema(run.ema, run.model, run.step)
+        total, stopping = agreed()
+        mean = total / place.world
         run.losses.append(mean)
         now = time.perf_counter()
         run.seconds += now - began
@@ -264,9 +266,7 @@ def totals(run: Run) -> dict:
 
 
 def explained(run: Run, batches: list, loss: float, lr: float) -> str:
-    """One line on a loss that is not finite; empty on a rank whose own is, since another one has more to say."""
-    if math.isfinite(loss):
-        return ""
+    """One line on a loss that is not finite."""
 
     def again() -> None:
         for index, batch in enumerate(batches):
