@@ -1,6 +1,6 @@
 """What it costs to agree on a stop at every step: steps with the agreement against steps without it.
 
-The agreement is one all-reduce of two numbers (the loss, and whether a signal came). Turns with it and turns without
+The agreement (the loss, and whether a signal came) rides on the exchange of gradients. Turns with it and turns without
 it alternate in the same processes; a second set of turns without it is the null. On one process there is nothing to
 agree on, and what is measured is reading a flag.
 
@@ -11,22 +11,15 @@ import argparse
 import statistics
 import tempfile
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import torch
 
-import train.loop
 from train.compose import resolve
-from train.distributed import Place, join, leave, sum_later
+from train.distributed import join, leave
 from train.loop import Run, steps
 from train.record import Record
 from train.signals import StopFlag
-
-
-def alone(values: list[float], place: Place) -> Callable[[], list[float]]:
-    """What `sum_later` gives, without asking the others."""
-    return lambda: [value * place.world for value in values]
 
 
 def main() -> None:
@@ -55,10 +48,13 @@ def main() -> None:
         run = Run(config, Record(Path(folder), config, place), place, StopFlag())
         run.say.speaks = False
         loop = steps(run)
+        agreement, silent = run.agreement, run.agreement.numbers  # the exchange waits for a gradient of it all the same
+        carrying, agreed = agreement.carrying, agreement.agreed
         seconds: dict[str, list[float]] = {"agreeing": [], "without": [], "null": []}
         for turn in range(options.turns + 3):
             for name in list(seconds) if turn % 2 else list(seconds)[::-1]:
-                train.loop.sum_later = sum_later if name == "agreeing" else alone
+                agreement.carrying = carrying if name == "agreeing" else lambda loss, stop: loss + 0 * silent.sum()
+                agreement.agreed = agreed if name == "agreeing" else lambda loss, stop, scale: (loss, False)
                 began = time.perf_counter()
                 for _ in range(options.steps):
                     next(loop)

@@ -11,10 +11,9 @@ from collections.abc import Iterator
 
 import torch
 from omegaconf import DictConfig
-from torch.nn.parallel import DistributedDataParallel
 
 from train import checkpoint, randomness, tasks
-from train.distributed import Place, barrier, from_first, peak_memory, sum_later
+from train.distributed import Agreement, Place, barrier, from_first, peak_memory
 from train.errors import Diverged, Stopped
 from train.finite import first_non_finite
 from train.optimizer import (
@@ -57,17 +56,7 @@ class Run:
         self.optimizer = build_optimizer(config, self.model)
         self.schedule = Schedule(config, self.optimizer, self.length)
         self.precision = Precision(config.runtime.precision, place.device)
-        self.ddp = self.model
-        if place.world > 1:
-            # Only the statistics of batch normalisation differ between ranks: a correction C need not be sent again.
-            normalised = any(
-                isinstance(module, torch.nn.modules.batchnorm._BatchNorm) for module in self.model.modules()
-            )
-            self.ddp = DistributedDataParallel(
-                self.model,
-                device_ids=[place.device.index] if place.device.type == "cuda" else None,
-                forward_sync_buffers=normalised,
-            )
+        self.agreement = Agreement(self.model, place)
 
         self.probe = Probe(self)
         self.step = 0  # optimizer steps completed
@@ -146,25 +135,25 @@ def resume(run: Run) -> None:
 
 def steps(run: Run) -> Iterator[int]:
     """Take the run's remaining optimizer steps; yields the number completed after each."""
-    config, place, scaler = run.config, run.place, run.precision.scaler
+    config, place, scaler, agreement = run.config, run.place, run.precision.scaler, run.agreement
     trained = [parameter for parameter in run.model.parameters() if parameter.requires_grad]
     run.model.train()
     began = time.perf_counter()
     for batches in run.task.batches(run.step, run.length.steps):
         lr = run.lr = run.schedule.set(run.step)
-        loss = torch.zeros((), device=place.device)
+        loss, asked = torch.zeros((), device=place.device), float(run.stop.asked)
         for index, batch in enumerate(batches):
             randomness.seed_everything(config.seed, randomness.MODEL, run.step, place.rank, index)
-            alone = place.world == 1 or index == len(batches) - 1  # gradients are exchanged with the last one
-            with contextlib.nullcontext() if alone else run.ddp.no_sync():
+            last = index == len(batches) - 1
+            with contextlib.nullcontext() if last else agreement.alone():
                 with run.precision.autocast():
-                    part = run.task.loss(run.ddp, batch) / len(batches)
-                scaler.scale(part).backward()
+                    part = run.task.loss(agreement.exchanging, batch) / len(batches)
+                scaler.scale(agreement.carrying(part, asked / len(batches))).backward()
             loss += part.detach()
         own = loss.item()
         if not math.isfinite(own):
             raise Diverged(explained(run, batches, own, lr))
-        agreed = sum_later([own, float(run.stop.asked)], place)  # on the loss, and on whether to stop
+        mean, stopping = agreement.agreed(own, asked, scaler.get_scale())
         if config.optimizer.clip_grad is not None:
             scaler.unscale_(run.optimizer)
             norm = torch.nn.utils.clip_grad_norm_(trained, config.optimizer.clip_grad)
@@ -176,8 +165,6 @@ def steps(run: Run) -> Iterator[int]:
         run.step += 1
         if run.ema and run.step % config.ema.every == 0:
             update_ema(run.ema, run.model, run.step)
-        total, stopping = agreed()
-        mean = total / place.world
         run.losses.append(mean)
         now = time.perf_counter()
         run.seconds += now - began
