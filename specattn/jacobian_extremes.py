@@ -2,7 +2,8 @@
 
 σ_max: block Lanczos on J Jᵀ, with products of the cost of one forward and one backward pass.
 σ_min: one Cholesky factorisation of the smaller Gram matrix and block Lanczos on its inverse (n³/3 operations,
-all in matrix products, against some 4/3 n³, half of them bound by memory, for `eigvalsh`). σ_min is then the norm
+all in matrix products, against some 4/3 n³, half of them bound by memory, for `eigvalsh`); large ones are factored
+in float32, which then preconditions. σ_min is then the norm
 ‖Jᵀ u‖ at the vector found, which is accurate to the square of the vector's error.
 Where the Gram matrix is singular to rounding, LDLᵀ of G − floor² I counts the eigenvalues above the floor
 (Sylvester's law of inertia) and its inverse finds the smallest of them.
@@ -19,11 +20,12 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from specattn.cholesky import cholesky_in_place, smallest_by_float32
 from specattn.jacobian_spectrum import JacobianMap, JacobianSpectrum, resolution_floor
 from specattn.lanczos import largest_eigenpair
 
-# Columns factored at a time: the fastest of 96 to 512 where it was measured.
-_BLOCK = 384
+# Order from which a factor in float32 pays: below it, float64 takes seconds at most.
+_LARGE = 4096
 
 
 def extreme_singular_values(jacobian: JacobianMap, resolve: bool = False) -> JacobianSpectrum:
@@ -78,25 +80,20 @@ def extreme_singular_values(jacobian: JacobianMap, resolve: bool = False) -> Jac
         triangle = _triangle(small, on_rows, None if null is None else top * null)
         solve = _triangle_solver(triangle)
     else:
+        solve = None
+        if order >= _LARGE and like.dtype == torch.float64:
+            vector = smallest_by_float32(_gram(small, on_rows, null, top), gram_product, null, top)
+            if vector is not None:
+                return _resolved(spectrum, vector, forth, gram_product)
         solve = _cholesky_solver(_gram(small, on_rows, null, top))
     if solve is not None:
         _, vector = largest_eigenpair(solve, order, like)
         # Lanczos weighs directions by 1/λ, ‖Jᵀ u‖ by λ: one more inverse step takes the large ones out of u.
         vector = solve(vector[:, None])[:, 0]
         vector = vector / torch.linalg.vector_norm(vector)
-        sigma = float(torch.linalg.vector_norm(forth(vector[None])))
-        if sigma > floor:
-            residual = gram_product(vector[:, None])[:, 0] - sigma**2 * vector
-            error = float(torch.linalg.vector_norm(residual)) / (2 * sigma**2)
-            kappa = top / sigma
-            return replace(
-                spectrum,
-                sigma_min=sigma,
-                kappa=kappa,
-                kappa_nonzero=kappa,
-                rank=jacobian.max_rank,
-                relative_error=error,
-            )
+        found = _resolved(spectrum, vector, forth, gram_product)
+        if found.sigma_min is not None:
+            return found
     if resolve:
         return _counted(spectrum, torch.linalg.svdvals(triangle))
     solve = None  # frees the factor before the Gram matrix, which it overwrote, is built again
@@ -104,6 +101,25 @@ def extreme_singular_values(jacobian: JacobianMap, resolve: bool = False) -> Jac
     # On the column side the deflated null space counts as large.
     rank -= order - jacobian.max_rank if null is not None else 0
     return replace(spectrum, rank=rank, kappa_nonzero=top / math.sqrt(smallest) if rank > 0 else math.inf)
+
+
+def _resolved(
+    spectrum: JacobianSpectrum, vector_O: Tensor, forth: Callable, gram_product: Callable
+) -> JacobianSpectrum:
+    """The spectrum with σ_min = ‖Jᵀ u‖, where that lies above the floor."""
+    sigma = float(torch.linalg.vector_norm(forth(vector_O[None])))
+    if sigma <= spectrum.floor:
+        return spectrum
+    residual = gram_product(vector_O[:, None])[:, 0] - sigma**2 * vector_O
+    kappa = spectrum.sigma_max / sigma
+    return replace(
+        spectrum,
+        sigma_min=sigma,
+        kappa=kappa,
+        kappa_nonzero=kappa,
+        rank=spectrum.count,
+        relative_error=float(torch.linalg.vector_norm(residual)) / (2 * sigma**2),
+    )
 
 
 def _gram(jacobian: JacobianMap, on_rows: bool, null_CG: Tensor | None, top: float) -> Tensor:
@@ -130,33 +146,6 @@ def _cholesky_solver(gram_OO: Tensor) -> Callable[[Tensor], Tensor] | None:
         return torch.linalg.solve_triangular(gram_OO.mT, half, upper=True)
 
     return solve
-
-
-def cholesky_in_place(matrix_OO: Tensor, block: int = _BLOCK) -> bool:
-    """Overwrites the lower triangle of a symmetric matrix, the only one it reads, by its Cholesky factor.
-
-    Left-looking by blocks of columns: almost all of the n³/3 operations are two matrix products with long inner
-    dimension, which took 0.7 of the processor time of LAPACK's `potrf` in MKL at n = 2,048 and 4,096, and no
-    second matrix is held.
-
-    Returns:
-        False, with the matrix partly overwritten, where it is not positive definite to rounding.
-    """
-    order = len(matrix_OO)
-    for start in range(0, order, block):
-        stop = min(start + block, order)
-        panel = matrix_OO[start:, start:stop]
-        if start:
-            panel.addmm_(matrix_OO[start:, :start], matrix_OO[start:stop, :start].mT, alpha=-1)
-        corner, info = torch.linalg.cholesky_ex(panel[: stop - start])
-        if int(info) != 0:
-            return False
-        panel[: stop - start] = corner
-        if stop < order:
-            panel[stop - start :] = torch.linalg.solve_triangular(
-                corner.mT, panel[stop - start :], upper=True, left=False
-            )
-    return True
 
 
 def _triangle(jacobian: JacobianMap, on_rows: bool, null_CG: Tensor | None) -> Tensor:

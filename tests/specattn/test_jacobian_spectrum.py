@@ -9,8 +9,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from specattn.cholesky import cholesky_in_place
 from specattn.jacobian import attention_jacobian
-from specattn.jacobian_extremes import _above, cholesky_in_place, extreme_singular_values
+from specattn.jacobian_extremes import _above, extreme_singular_values
 from specattn.jacobian_spectrum import resolution_floor, singular_values
 from specattn.lanczos import NotConvergedError, largest_eigenpair
 
