@@ -80,6 +80,17 @@ ROW ?= imagenet-vit
 check-data: $(STAMP) ## Check a row's data before a long run: ROW=imagenet-vit (ARGS=--all: decode every image)
 	@$(PY) -m scripts.check_data $(ROW) $(ARGS)
 
+##@ From records and without training
+.PHONY: theory collect figures
+theory: $(STAMP) ## Write the tables of Theorems 3.4, 3.5 and 3.8 (results/theory.md)
+	@$(PY) -m scripts.theory_table
+
+collect: $(STAMP) ## Copy the small files of complete runs into results/runs (EXPERIMENTS='reduced/imagenet_*')
+	@$(PY) -m scripts.collect '$(or $(EXPERIMENTS),reduced/imagenet_*)'
+
+figures: $(STAMP) ## Draw conditioning along training from results/runs (results/figures)
+	@$(PY) -m scripts.figures $(ARGS)
+
 # One row: a run for each value of lambda and each seed; complete ones are not run again.
 row = $(PY) -m train -m experiment=$(SCALE)/$(1) conditioning=$(METHOD) conditioning.lam=$(LAM) seed=$(SEEDS) \
   runtime.devices=$(DEVICES) runtime.jobs=$(JOBS) $(ARGS)
