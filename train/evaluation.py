@@ -19,6 +19,7 @@ from timm.models import load_state_dict
 from torch import nn
 
 from train import checkpoint, tasks
+from train.compose import flatten
 from train.distributed import Place
 from train.errors import UserError
 from train.optimizer import Precision
@@ -68,11 +69,27 @@ def weights(config: DictConfig, folder: Path) -> tuple[nn.Module, dict]:
         raise UserError(f"{path} is not there: name the file to evaluate with checkpoint=<file>")
     if path.suffix == ".pt":
         state = checkpoint.load(path)
+        same_model(config, state.get("config", {}), path)
         model = tasks.build_model(config)
-        averaged = state["ema"] is not None and config.ema.evaluate
+        averaged = state.get("ema") is not None and config.ema.evaluate
         fitted(model, state["ema"] if averaged else state["model"], path)
         return model, {"checkpoint": str(path), "step": state["step"], "averaged": averaged}
     return from_file(config, path), {"checkpoint": str(path), "plain": True}
+
+
+def same_model(config: DictConfig, recorded: dict, path: Path) -> None:
+    """Refuse a checkpoint of another model or conditioning, also where its weights would fit.
+
+    Raises:
+        UserError: naming the keys that differ.
+    """
+    asked = {key: OmegaConf.to_container(config[key], resolve=True) for key in ("model", "conditioning")}
+    held = flatten({key: recorded.get(key, {}) for key in asked})
+    wanted = flatten(asked)
+    changed = [key for key in sorted(held.keys() | wanted.keys()) if held.get(key) != wanted.get(key)]
+    if changed:
+        shown = "; ".join(f"{key}: {held.get(key)!r} there, {wanted.get(key)!r} asked" for key in changed[:5])
+        raise UserError(f"{path} does not fit this config ({shown})")
 
 
 def from_file(config: DictConfig, path: Path) -> nn.Module:

@@ -1,8 +1,11 @@
 """Batches: the same whatever the number of workers or devices; augmentation against a plain description."""
 
+import io
 from pathlib import Path
 
 import numpy
+import pyarrow
+import pyarrow.parquet
 import pytest
 import torch
 from PIL import Image
@@ -16,6 +19,7 @@ from train.data.transforms import evaluation_transform, train_transform
 from train.distributed import Place, join
 from train.errors import UserError
 
+IMAGE = pyarrow.struct([("bytes", pyarrow.binary()), ("path", pyarrow.string())])
 DIGITS = ["experiment=reduced/digits_vit", "runtime.device=cpu"]
 
 
@@ -201,3 +205,31 @@ def test_what_is_missing_is_named(tmp_path, folder):
     for path in (folder / "imagenet" / "val").iterdir():
         path.rename(folder / path.name)
     assert "holds no class folders" in missing("imagenet", str(folder))
+
+
+def png(size=32):
+    buffer = io.BytesIO()
+    Image.new("RGB", (size, size)).save(buffer, "PNG")
+    return buffer.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("cells", "labels", "names"),
+    [
+        ([png(), b"no image"], [0, 1], "image 1 or a label cannot be read"),
+        ([png(), None], [0, 1], "cannot be read"),
+        ([png(), png(8)], [0, 1], "must be 32 x 32"),
+        ([png(), png()], [0, 99], "labels 0..99"),
+        ([png(), png()], [0, None], "cannot be read"),
+        ([], [], "there must be some"),
+    ],
+)
+def test_damaged_rows_are_named(tmp_path, cells, labels, names):
+    (tmp_path / "cifar10").mkdir()
+    images = pyarrow.array([{"bytes": cell, "path": None} for cell in cells], IMAGE)
+    table = pyarrow.table({"img": images, "label": pyarrow.array(labels, pyarrow.int64())})
+    for split in ("train", "test"):
+        pyarrow.parquet.write_table(table, tmp_path / "cifar10" / f"{split}-0.parquet")
+    with pytest.raises(UserError, match=names) as caught:
+        SmallImages(resolve(["experiment=reduced/imagenet_vit", f"data_root={tmp_path}"]), place())
+    assert "\n" not in str(caught.value)

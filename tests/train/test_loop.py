@@ -224,6 +224,10 @@ def test_evaluation_of_a_checkpoint_gives_the_recorded_metrics(tiny, capsys):
     assert {key: found[key] for key in recorded} == recorded
     assert main([*tiny, "conditioning=identity", "mode=evaluate", f"checkpoint={newest}"]) == USAGE
     assert "does not fit" in capsys.readouterr().err
+    # Their weights would fit: only the config tells them apart.
+    for words in (["model.attention_scale=7"], ["conditioning=svd", "conditioning.when=init"]):
+        assert main([*tiny, *words, "mode=evaluate", f"checkpoint={newest}"]) == USAGE
+        assert words[-1].split("=")[0] in capsys.readouterr().err
 
 
 def test_run_refuses_a_folder_of_another_config(tiny):

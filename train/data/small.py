@@ -21,6 +21,7 @@ from train.errors import UserError
 from train.randomness import AUGMENT, SUBSET, generator, permutation, seed_everything
 
 Batch = tuple[torch.Tensor, torch.Tensor]
+CIFAR10_SHAPE = (32, 32, 3)
 
 
 def digits() -> tuple[Batch, Batch]:
@@ -40,9 +41,14 @@ def cifar10(root: Path) -> tuple[Batch, Batch]:
     return _parquet(root / "cifar10", "train"), _parquet(root / "cifar10", "test")
 
 
+def _decoded(cell: bytes) -> numpy.ndarray:
+    from PIL import Image
+
+    return numpy.asarray(Image.open(io.BytesIO(cell)).convert("RGB"))
+
+
 def _parquet(folder: Path, split: str) -> Batch:
     import pyarrow.parquet
-    from PIL import Image
 
     files = sorted(folder.glob(f"{split}-*.parquet"))
     tables = []
@@ -52,15 +58,25 @@ def _parquet(folder: Path, split: str) -> Batch:
         except (pyarrow.ArrowException, OSError) as error:
             raise UserError(f"{file} cannot be read as parquet: {str(error).splitlines()[0]}") from None
     images, labels = [], []
-    for table in tables:
+    for file, table in zip(files, tables, strict=True):
         column = next((name for name in ("img", "image") if name in table.column_names), None)
         if column is None or "label" not in table.column_names:
-            raise UserError(f"{files[0]} has columns {table.column_names}: img and label are needed")
-        cells = table[column].combine_chunks().field("bytes").to_pylist()
-        images += [numpy.asarray(Image.open(io.BytesIO(cell)).convert("RGB")) for cell in cells]
-        labels.append(table["label"].to_numpy())
+            raise UserError(f"{file} has columns {table.column_names}: img and label are needed")
+        try:
+            cells = table[column].combine_chunks().field("bytes").to_pylist()
+            # Drawn one by one, so that the count of those before names the one that fails.
+            images.extend(map(_decoded, cells))
+            labels.append(table["label"].to_numpy().astype(numpy.int64, casting="safe"))
+        except (pyarrow.ArrowException, KeyError, OSError, TypeError, ValueError, AttributeError) as error:
+            kind = type(error).__name__
+            raise UserError(f"{file}: image {len(images)} or a label cannot be read ({kind})") from None
+    if not images or {image.shape for image in images} != {CIFAR10_SHAPE}:
+        raise UserError(f"{folder}/{split}-*.parquet: every image must be 32 x 32, and there must be some")
+    known = numpy.concatenate(labels)
+    if known.min() < 0 or known.max() > 9:
+        raise UserError(f"{folder}/{split}-*.parquet holds labels {known.min()}..{known.max()}, not 0..9")
     pixels = torch.from_numpy(numpy.stack(images)).permute(0, 3, 1, 2).contiguous()
-    return pixels, torch.from_numpy(numpy.concatenate(labels).astype(numpy.int64))
+    return pixels, torch.from_numpy(known)
 
 
 class SmallImages:
