@@ -24,7 +24,7 @@ class WriteError(Exception):
 
 
 class Diverged(Exception):
-    """Training reached a number that is not finite; exit status 3."""
+    """Training reached a number that is not finite; exit status 3. Empty where another worker has it to say."""
 
 
 class Stopped(Exception):

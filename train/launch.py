@@ -98,8 +98,13 @@ def work(config: DictConfig, folder: Path, stop: StopFlag) -> int:
 def report(config: DictConfig, folder: Path, status: int, text: str, line: str) -> None:
     """Say how this process failed: to the launcher, which shows the first of all workers' errors, or to people."""
     if errors := os.environ.get("SPECATTN_ERRORS"):
+        if not line:  # another worker tells
+            return
         (Path(errors) / os.environ["RANK"]).write_text(text)
         return
-    print(text, file=sys.stderr, flush=True)
+    if not line:
+        line = "the loss is not finite on another worker"
+    else:
+        print(text, file=sys.stderr, flush=True)
     if config.mode == "train" and os.environ.get("RANK", "0") == "0":
         mark(folder, config, "diverged" if status == DIVERGED else "failed", line)

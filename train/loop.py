@@ -154,6 +154,8 @@ def steps(run: Run) -> Iterator[int]:
         if not math.isfinite(own):
             raise Diverged(explained(run, batches, own, lr))
         mean, stopping = agreement.agreed(own, asked, scaler.get_scale())
+        if not math.isfinite(mean):
+            raise Diverged("")  # another worker's loss: it says more
         if config.optimizer.clip_grad is not None:
             scaler.unscale_(run.optimizer)
             norm = torch.nn.utils.clip_grad_norm_(trained, config.optimizer.clip_grad)

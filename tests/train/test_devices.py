@@ -16,7 +16,7 @@ from conftest import REPOSITORY, TINY, command_line
 from train import checkpoint
 from train.command import main
 from train.compose import distinguishing, resolve
-from train.errors import FAILED, RESUME
+from train.errors import DIVERGED, FAILED, RESUME
 from train.folder import run_folder
 from train.record_files import read_metrics
 
@@ -187,6 +187,15 @@ def test_a_workers_error_is_shown_once(tmp_path):
     assert ended.stderr.count("nonsense") == 2  # the word and the arguments, in one line
     assert len(ended.stderr.splitlines()) == 1
     assert "nonsense" in json.loads((folder_of(words) / "summary.json").read_text())["error"]
+
+
+def test_a_divergence_on_several_devices_is_told_once(tmp_path):
+    words = [*TINY, "runtime.devices=2", f"output_root={tmp_path}", "conditioning=identity", "conditioning.lam=1e30"]
+    ended = command_line(*words)
+    assert ended.returncode == DIVERGED
+    assert ended.stderr.count("error: ") == 1
+    assert "step 1: the loss is nan; first in layer blocks.0.attn" in ended.stderr
+    assert json.loads((folder_of(words) / "summary.json").read_text())["status"] == "diverged"
 
 
 def test_torchrun_reaches_the_same_worker_and_a_second_process_is_kept_out(tmp_path):
