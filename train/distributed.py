@@ -79,6 +79,15 @@ def from_first(number: int, place: Place) -> int:
     return int(value)
 
 
+def gathered(found: list, place: Place) -> list:
+    """All ranks' lists, one after the other, on every rank; every rank must call it."""
+    if place.world == 1:
+        return found
+    parts: list[list] = [[] for _ in range(place.world)]
+    dist.all_gather_object(parts, found)
+    return [item for part in parts for item in part]
+
+
 def barrier(place: Place) -> None:
     """Wait for all processes."""
     if place.world > 1:

@@ -13,7 +13,7 @@ import torch
 from omegaconf import DictConfig
 
 from train import checkpoint, randomness, tasks
-from train.distributed import Agreement, Place, barrier, from_first, peak_memory
+from train.distributed import Agreement, Place, barrier, from_first, gathered, peak_memory
 from train.errors import Diverged, Stopped
 from train.finite import first_non_finite
 from train.optimizer import (
@@ -207,6 +207,8 @@ def evaluate(run: Run) -> bool:
         with run.precision.autocast():
             results[name] = run.task.evaluate(model)
         model.train()
+    for notice in gathered(getattr(run.task, "notices", list)(), run.place):
+        run.record.log("notice", run.step, **notice)
     run.metrics = results.pop(shown)
     for name, other in results.items():
         run.metrics |= {f"{name}_{key}": value for key, value in other.items()}

@@ -12,6 +12,7 @@ import torch
 from PIL import Image
 from torchvision.datasets import imagenet as official
 
+from train.command import main
 from train.compose import resolve
 from train.data.imagenet import FolderImages
 from train.data.photographs import photographs
@@ -19,6 +20,7 @@ from train.data.plan import BatchPlan
 from train.data.presence import missing
 from train.distributed import Place, join
 from train.errors import UserError
+from train.record_files import read_metrics
 
 CLASSES = ("n01440764", "n02102040")
 
@@ -133,6 +135,23 @@ def test_a_broken_training_image_is_named_and_replaced(folder, capsys, monkeypat
             assert said.count("cannot be read and is replaced") == 1
             assert f"train/{CLASSES[0]}/{CLASSES[0]}_3.JPEG" in said
             assert len(data.broken) == 1
+
+
+def test_a_broken_training_image_is_in_the_record(folder, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("train.data.imagenet.BROKEN_LIMIT", 0.1)
+    bad = f"{CLASSES[0]}/{CLASSES[0]}_3.JPEG"
+    (folder / "imagenet" / "train" / bad).write_bytes(b"")
+    small = ("embed_dim=16", "depth=1", "num_heads=2", "patch_size=8", "img_size=32")
+    words = ["experiment=paper/imagenet_vit", f"data_root={folder}", f"output_root={tmp_path / 'outputs'}"]
+    words += [f"++model.args.{word}" for word in small] + ["dataset.classes=2", "dataset.image_size=32"]
+    words += ["runtime.workers=0", "runtime.device=cpu", "runtime.wandb=off", "batch_size=8", "dataset.repeats=1"]
+    words += ["schedule.epochs=null", "schedule.steps=6", "schedule.warmup_epochs=null", "schedule.warmup_steps=1"]
+    words += ["evaluate.epochs=null", "evaluate.steps=3"]
+    assert main(words) == 0
+    [record] = (tmp_path / "outputs").rglob("metrics.jsonl")
+    noticed = [event for event in read_metrics(record) if event["event"] == "notice"]
+    assert [event["broken_image"] for event in noticed] == [f"train/{bad}"]  # twice met, said once
+    assert "cannot identify" in noticed[0]["reason"]
 
 
 def test_too_many_broken_images_stop_the_run(folder):

@@ -106,6 +106,7 @@ class FolderImages:
         if options.train_size is not None:
             raise UserError("dataset.train_size is for sets held in memory; folders take every image")
         self.broken: dict[str, str] = {}  # training images that could not be read, and why
+        self._told = 0  # how many of them `notices` has given
         self._evaluation: dict[int, DataLoader] = {}
 
     @cached_property
@@ -169,6 +170,12 @@ class FolderImages:
     def image_name(self, index: int) -> str:
         """What a validation image is called."""
         return self.test.name(index)
+
+    def notices(self) -> list[dict[str, str]]:
+        """The training images that could not be read since the last call: what the record keeps of them."""
+        fresh = list(self.broken.items())[self._told :]
+        self._told = len(self.broken)
+        return [{"broken_image": name, "reason": why} for name, why in fresh]
 
     def _note(self, problems: list[Problem]) -> None:
         """Say which images could not be read, each once; too many are an error."""

@@ -26,7 +26,24 @@ SHARDS = {"train": "train-*.parquet", "val": "validation-*.parquet"}
 LAYOUTS = ("folder", "archives", "parquet", "hub")
 
 
-class Folder:
+class Labelled:
+    """What both layouts keep in memory: a label for each image."""
+
+    _labels: numpy.ndarray  # int64 [N]
+
+    def __len__(self) -> int:
+        return len(self._labels)
+
+    def label(self, index: int) -> int:
+        """The class of an image."""
+        return int(self._labels[index])
+
+    def labels(self) -> numpy.ndarray:
+        """The classes of all images, int64 [N]."""
+        return self._labels
+
+
+class Folder(Labelled):
     """`<root>/<split>/<class>/*`; the label is the class folder's place in alphabetical order."""
 
     def __init__(self, root: Path, split: str, found: ImageFolder | None = None) -> None:
@@ -40,17 +57,6 @@ class Folder:
         self._names = numpy.array([str(Path(path).relative_to(self.root)).encode() for path, _ in found.samples])
         self._labels = numpy.array(found.targets)
 
-    def __len__(self) -> int:
-        return len(self._labels)
-
-    def label(self, index: int) -> int:
-        """The class of an image."""
-        return int(self._labels[index])
-
-    def labels(self) -> numpy.ndarray:
-        """The classes of all images, int64 [N]."""
-        return self._labels
-
     def name(self, index: int) -> str:
         """The file, beginning at its split."""
         return f"{self.root.name}/{self._names[index].decode()}"
@@ -61,7 +67,7 @@ class Folder:
             return Image.open(file).convert("RGB")
 
 
-class Parquet:
+class Parquet(Labelled):
     """`<split>-*.parquet` with columns `image` ({bytes, path}) and `label`, as on the hub; mapped, not loaded.
 
     The `datasets` library writes them once, as Arrow files, into its cache (HF_DATASETS_CACHE), where any image can
@@ -102,17 +108,6 @@ class Parquet:
             names = re.findall(r"n\d{8}", self.name(int(places[0]))) if len(places) else []
             found.append(names[-1] if names else str(label))
         return found
-
-    def __len__(self) -> int:
-        return len(self._labels)
-
-    def label(self, index: int) -> int:
-        """The class of an image."""
-        return int(self._labels[index])
-
-    def labels(self) -> numpy.ndarray:
-        """The classes of all images, int64 [N]."""
-        return self._labels
 
     def name(self, index: int) -> str:
         """The file name that the shard keeps, and the row."""

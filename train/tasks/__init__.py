@@ -8,6 +8,7 @@
 | `loss(model, batch)` | the mean loss of a micro-batch |
 | `evaluate(model)` | name → number, over all ranks |
 | `probe_batch(size)` | a fixed batch of inputs and labels for diagnostics |
+| `notices()` | optional: what happened on this rank since the last call that the record should keep |
 """
 
 from typing import TYPE_CHECKING

@@ -94,6 +94,10 @@ class Classification:
         """A fixed batch for diagnostics: the first test images of this rank's share, with their labels."""
         return next(iter(self.data.evaluation_batches(size)))
 
+    def notices(self) -> list[dict[str, str]]:
+        """What happened since the last call that the record should keep: images that could not be read."""
+        return self.data.notices() if isinstance(self.data, FolderImages) else []
+
     def class_names(self) -> list[str]:
         """The classes' identifiers, in the order of the labels."""
         return self.data.class_names()
