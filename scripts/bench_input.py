@@ -17,7 +17,7 @@ from omegaconf import DictConfig
 
 from train import tasks
 from train.compose import resolve
-from train.data.presence import layout, missing
+from train.data.presence import lacking
 from train.distributed import Place, join
 from train.errors import USAGE, UserError
 from train.optimizer import Precision, build_optimizer
@@ -80,8 +80,8 @@ def main() -> int:
     chosen = parser.parse_intermixed_args()
     try:
         config = resolve([f"experiment={chosen.experiment}", *chosen.words])
-        if lacking := missing(config.dataset.name, config.data_root, layout(config)):
-            raise UserError(lacking)
+        if missing := lacking(config):
+            raise UserError(missing)
         place = join(config.runtime.device)
         torch.set_num_threads(config.runtime.threads or torch.get_num_threads())
         micro = tasks.build(config, place).data.plan.micro

@@ -21,7 +21,7 @@ from timm.data import ImageNetInfo
 from train.compose import options, resolve
 from train.data.imagenet import reason
 from train.data.photographs import UNREADABLE, Folder, Parquet, photographs
-from train.data.presence import ARCHIVES, layout, missing
+from train.data.presence import ARCHIVES, lacking
 from train.errors import USAGE, UserError
 from train.progress import clock
 from train.randomness import SUBSET, permutation
@@ -139,8 +139,8 @@ def main() -> int:
         config = resolve([f"experiment={experiment(chosen.row)}", *chosen.words])
         if chosen.sort_val and config.data_root:
             sort_validation(config)
-        if lacking := missing(config.dataset.name, config.data_root, layout(config)):
-            raise UserError(lacking)
+        if missing := lacking(config):
+            raise UserError(missing)
         splits = {split: photographs(config.dataset, config.data_root, split) for split in ("train", "val")}
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)

@@ -25,7 +25,6 @@ from train.errors import UserError
 from train.optimizer import Precision
 from train.record import Record
 from train.record_files import write
-from train.tasks import vision_models
 
 
 def evaluate(config: DictConfig, record: Record, place: Place) -> dict[str, float]:
@@ -94,7 +93,7 @@ def same_model(config: DictConfig, recorded: dict, path: Path) -> None:
 
 def from_file(config: DictConfig, path: Path) -> nn.Module:
     """A plain model with an export's or timm's weights: W + C is in them already, nothing is conditioned."""
-    model = vision_models.build(config)
+    model = tasks.plain_model(config)
     try:
         state = load_state_dict(str(path), weights_only=True)
     except Exception as error:  # whatever torch's and safetensors' readers raise, these are no weights

@@ -215,10 +215,22 @@ def evaluate(run: Run) -> bool:
     value = run.metrics[run.task.primary]
     best = run.best is None or value > run.best[run.task.primary]
     if best:
-        run.best = {run.task.primary: value, "step": run.step}
+        run.best = {run.task.primary: value, "step": run.step, **tested(run, models[shown])}
+    run.metrics |= {key: number for key, number in run.best.items() if key not in run.metrics and key != "step"}
     run.record.log("evaluate", run.step, **run.metrics)
     run.say.line(f"step {run.step}: " + ", ".join(f"{k} {v:.4g}" for k, v in run.metrics.items()))
     return best
+
+
+def tested(run: Run, model: torch.nn.Module) -> dict[str, float]:
+    """What the best model so far reaches on the task's test set, for tasks that pick by a dev set."""
+    if not hasattr(run.task, "test"):
+        return {}
+    model.eval()
+    with run.precision.autocast():
+        numbers = run.task.test(model)
+    model.train()
+    return numbers
 
 
 def save(run: Run) -> None:
@@ -249,7 +261,7 @@ def totals(run: Run) -> dict:
         "steps": run.length.steps,
         "epochs": run.step / run.length.steps_per_epoch,
         "parameters": sum(parameter.numel() for parameter in run.model.parameters()),
-        "primary": run.task.primary,
+        "primary": getattr(run.task, "reported", run.task.primary),
         "metrics": run.metrics,
         "best": run.best,
         "timing": timing(run),

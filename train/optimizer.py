@@ -2,6 +2,7 @@
 
 import contextlib
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -103,6 +104,10 @@ class Schedule:
         warmup = (in_steps(schedule, length.steps_per_epoch, "warmup_") or 0) / self.per
         if warmup >= total:
             raise UserError(f"schedule: the warm-up ({warmup:g}) is as long as the run ({total})")
+        self.cycle = None
+        if schedule.name == "one_cycle":
+            self.cycle = one_cycle(config, total, warmup)
+            return
         bounds = lr_factor(config) if schedule.scale_bounds else 1.0
         cosine = schedule.name == "cosine"
         self.timm = CosineLRScheduler(
@@ -117,8 +122,42 @@ class Schedule:
 
     def set(self, step: int) -> float:
         """Set every group's learning rate for the step (0 is the first); returns the first group's."""
+        if self.cycle is not None:
+            for group in self.optimizer.param_groups:
+                group["lr"], momentum = self.cycle(step)
+                if momentum is not None:
+                    group["betas"] = (momentum, *group["betas"][1:])
+            return self.optimizer.param_groups[0]["lr"]
         self.timm.step_update(max(0, step // self.per - self.lag))
         return self.optimizer.param_groups[0]["lr"]
+
+
+def one_cycle(config: DictConfig, total: int, warmup: float) -> Callable[[int], tuple[float, float | None]]:
+    """torch's OneCycleLR as a pure function of the step: the learning rate and, where it cycles, β1.
+
+    The rate goes from lr / 25 to lr over the warm-up and on to lr / 250,000, torch's defaults; with
+    `schedule.cycle_momentum` β1 goes the opposite way (torch: 0.95, 0.85, 0.95).
+
+    Args:
+        total, warmup: steps of the run, and of its first half.
+    """
+    schedule, top = config.schedule, scaled_lr(config)
+    low, high = schedule.cycle_momentum or (None, None)
+    peak, end = warmup - 1, total - 1  # torch's phases end on a step's index
+
+    def between(first: float, last: float, part: float) -> float:
+        if schedule.anneal == "linear":
+            return first + (last - first) * part
+        return last + (first - last) * (1 + math.cos(math.pi * part)) / 2
+
+    def at(step: int) -> tuple[float, float | None]:
+        if step <= peak:
+            part, rates, momenta = step / peak if peak else 1.0, (top / 25, top), (high, low)
+        else:
+            part, rates, momenta = (step - peak) / (end - peak), (top, top / 25e4), (low, high)
+        return between(*rates, part), None if low is None else between(*momenta, part)
+
+    return at
 
 
 def build_ema(config: DictConfig, model: nn.Module, steps_per_epoch: int) -> ModelEmaV3 | None:

@@ -11,6 +11,8 @@ from typing import Any
 from hydra.core.config_store import ConfigStore
 from omegaconf import MISSING
 
+from train.schema_sequences import LongRange, Sequences
+
 RESULT_KEYS = (
     "task", "model", "dataset", "conditioning", "optimizer", "schedule", "ema", "batch_size", "evaluate", "seed",
 )  # fmt: skip
@@ -39,7 +41,7 @@ class Classification:
 
 @dataclass
 class Model:
-    """A timm model: `args` go to timm.create_model as they are."""
+    """A timm model, or one of specattn.models; `args` go to its constructor as they are."""
 
     name: str = MISSING
     args: dict[str, Any] = field(default_factory=dict)
@@ -105,7 +107,7 @@ class Optimizer:
 class Schedule:
     """Length and learning rate; durations are in steps or in epochs, exactly one."""
 
-    name: str = "cosine"  # cosine | constant
+    name: str = "cosine"  # cosine | constant | one_cycle (torch's OneCycleLR: lr/25 up to lr, then down to lr/250,000)
     steps: int | None = None
     epochs: float | None = None
     warmup_steps: int | None = None
@@ -118,6 +120,8 @@ class Schedule:
     cooldown_epochs: float | None = None
     lag: int | None = None  # steps or epochs (`per`) that the rate comes late: 1 where it is set at the end of each
     scale_bounds: bool | None = None  # warmup_lr and min_lr scale with the batch as lr does
+    anneal: str = "linear"  # one_cycle: linear | cosine, how both of its halves move
+    cycle_momentum: list[float] | None = None  # one_cycle: β1 moves from the second to the first and back
 
 
 @dataclass
@@ -207,7 +211,10 @@ CHOICES = {
     "optimizer.lr_scaling": ("absolute", "linear"),
     "optimizer.no_decay": ("1d", "none"),
     "dataset.layout": ("folder", "archives", "parquet", "hub"),
-    "schedule.name": ("cosine", "constant"),
+    "dataset.kind": ("listops", "text", "retrieval", "image", "pathfinder"),
+    "dataset.split": ("nystromformer", "google"),
+    "schedule.name": ("cosine", "constant", "one_cycle"),
+    "schedule.anneal": ("linear", "cosine"),
     "schedule.per": ("step", "epoch"),
     "runtime.device": ("auto", "cpu", "cuda"),
     "runtime.precision": ("auto", "bf16", "fp16", "fp32"),
@@ -220,5 +227,7 @@ def register() -> None:
     store = ConfigStore.instance()
     store.store(name="schema", node=Config)
     store.store(group="task", name="classification_schema", node=Classification)
+    store.store(group="task", name="long_range_schema", node=LongRange)
+    store.store(group="dataset", name="sequences_schema", node=Sequences)
     store.store(group="model", name="model_schema", node=Model)
     store.store(group="dataset", name="images_schema", node=Images)

@@ -105,7 +105,7 @@ def test_predictions_are_for_evaluations(tiny):
         resolve([*tiny, "per_class=true"])
 
 
-@pytest.mark.parametrize("row", ["deit", "swin", "xcit", "davit"])
+@pytest.mark.parametrize("row", ["vit", "deit", "swin", "xcit", "davit"])
 def test_each_rows_export_loads_into_plain_timm(row, tmp_path):
     """At the reduced size; scripts/full_size_proof.py does it at the paper's."""
     config = resolve([f"experiment=reduced/imagenet_{row}", "conditioning=svd"])

@@ -11,6 +11,29 @@ ARCHIVES = ("ILSVRC2012_devkit_t12.tar.gz", "ILSVRC2012_img_train.tar", "ILSVRC2
 SUFFIXES = (".jpeg", ".jpg", ".png", ".webp")
 
 
+def root_of(config: DictConfig) -> str | None:
+    """The folder below which a config's data lies: the data root; for sets that the project makes, `outputs/data`."""
+    made = config.dataset.get("made_by")
+    return str(Path(config.output_root).expanduser() / "data") if made else config.data_root
+
+
+def lacking(config: DictConfig) -> str | None:
+    """What has to be done before a config's data can be read, in one line, or None. Opens no sample."""
+    options = config.dataset
+    if "kind" not in options:
+        return missing(options.name, config.data_root, layout(config))
+    from train.data import lra
+
+    root = root_of(config)
+    if root is None:
+        return f"no data root: set DATA_ROOT (or data_root=...) to the folder that holds {options.folder}"
+    found = lra.missing(options, Path(root))
+    if found and options.made_by:
+        place = Path(root) / options.folder
+        return f"{place} is not there: python -m {options.made_by} --out {place}"
+    return found
+
+
 def missing(name: str, root: str | None, layout: str = "folder") -> str | None:
     """What has to be done before a data set can be read, in one line, or None. Opens no sample.
 
