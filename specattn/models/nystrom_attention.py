@@ -135,11 +135,11 @@ class HeadConvolution(nn.Conv1d):
 
 
 class _Convolve(torch.autograd.Function):
-    """The convolution with a backward pass that costs two forward passes.
+    """The convolution with a fast backward pass.
 
-    The forward pass and the gradient in v are torch's depthwise convolution, which is fast with the channels
-    innermost. Its own weight gradient is 30 times slower on a CPU than it has to be: here it is one matrix product
-    for each head, of which the diagonals are summed.
+    The forward pass is torch's depthwise convolution, which is fast with the channels innermost. Its own gradients
+    are many times slower on a CPU than they have to be: here the one in v is the forward pass with the filter
+    reversed, and the one in the weight a matrix product of which the diagonals are summed.
     """
 
     generate_vmap_rule = True
@@ -166,9 +166,13 @@ class _Convolve(torch.autograd.Function):
 def _weight_gradient(grad_BNE: Tensor, v_BNE: Tensor, heads: int, kernel: int) -> Tensor:
     """Σ over b, n and the head's channels of grad[n] · v[n + j - K/2] for each j, [H, K]."""
     rest = -grad_BNE.shape[1] % _BLOCK
-    grad = F.pad(grad_BNE, (0, 0, 0, rest)).unflatten(1, (-1, _BLOCK)).unflatten(-1, (heads, -1))
-    windows = F.pad(v_BNE, (0, 0, kernel // 2, kernel // 2 + rest)).unfold(1, _BLOCK + kernel - 1, _BLOCK)
-    # Every row of a block against every input of the block; row l uses the inputs l to l + K - 1.
-    products_HLW = torch.einsum("bnlhd,bnhdw->hlw", grad, windows.unflatten(2, (heads, -1)))
-    # One more column shifts row l by l to the left, so that the diagonals become columns.
-    return F.pad(products_HLW.flatten(1), (0, _BLOCK)).view(heads, _BLOCK, _BLOCK + kernel)[..., :kernel].sum(1)
+    window = _BLOCK + kernel - 1
+    products_HLW = grad_BNE.new_zeros(heads, _BLOCK, window)
+    # Every row of a block against every input of the block, summed over the blocks and channels. One sample after the
+    # other, whose copies then stay in the cache.
+    for grad_NE, v_NE in zip(grad_BNE, v_BNE, strict=True):
+        rows = F.pad(grad_NE.mT, (0, rest)).reshape(heads, -1, _BLOCK)
+        inputs = F.pad(v_NE.mT, (kernel // 2, kernel // 2 + rest)).unfold(1, window, _BLOCK).reshape(heads, -1, window)
+        products_HLW = products_HLW + rows.mT @ inputs
+    # Row l uses the inputs l to l + K - 1. One more column shifts row l by l: the diagonals become columns.
+    return F.pad(products_HLW.flatten(1), (0, _BLOCK)).view(heads, _BLOCK, window + 1)[..., :kernel].sum(1)
