@@ -11,6 +11,7 @@ import transformers as hf
 from torch import nn
 
 from specattn import condition
+from specattn.models.nystromformer import Nystromformer
 
 
 @dataclass(frozen=True)
@@ -202,6 +203,18 @@ CASES = [
         lambda: hf.NystromformerModel(hf.NystromformerConfig(**BERT, num_landmarks=4, segment_means_seq_len=8)),
         token_ids,
         apart(r"encoder\.layer\.\d\.attention\.self\.{}\.weight", QUERY),
+    ),
+    Case(
+        "our Nyströmformer",
+        lambda: Nystromformer(20, 8, 3, dim=12, num_heads=3, mlp_dim=16, landmarks=4, conv_kernel=3),
+        token_ids,
+        apart(r"blocks\.\d\.attention\.{}\.weight", QUERY),
+    ),
+    Case(
+        "our Nyströmformer with softmax attention",
+        lambda: Nystromformer(20, 8, 3, dim=12, num_heads=3, mlp_dim=16, attention="softmax"),
+        token_ids,
+        apart(r"blocks\.\d\.attention\.{}\.weight", QUERY),
     ),
     Case("GPT-2", gpt2(), token_ids, fused(r"transformer\.h\.\d\.attn\.c_attn\.weight"), transposed=True),
     Case(

@@ -1,0 +1,1 @@
+"""The models that no library has as the paper needs them."""
