@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy
 
-from scripts.generators.pathfinder_growth import Contour, Layers, draw, grow, merge, occupy, seeded, segments
+from scripts.generators.pathfinder_growth import Layers, draw, grow, merge, occupy, seeded, segments
 from scripts.generators.pathfinder_settings import (
     BORDER,
     DISTRACTOR_CONTRAST,
