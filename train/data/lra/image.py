@@ -63,5 +63,5 @@ def load(options: DictConfig, root: Path) -> dict[str, TokenSet]:
     found = {}
     for split, (pixels, known) in parts.items():
         key = "train_size" if split == "train" else "eval_size"
-        found[split] = limited(token_set(pixels, known, options.padded_length), options[key], key)
+        found[split] = limited(token_set(pixels, known, options.padded_length), getattr(options, key), key)
     return found

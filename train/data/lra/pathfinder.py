@@ -98,7 +98,7 @@ def load(options: DictConfig, root: Path) -> dict[str, TokenSet]:
     found = {}
     for split, members in splits(len(listed), options.split).items():
         key = "train_size" if split == "train" else "eval_size"
-        indices = chosen(len(members), options[key], key)
+        indices = chosen(len(members), getattr(options, key), key)
         members = (members if indices is None else members[indices]).tolist()
         images = numpy.empty((len(members), PIXELS), dtype=numpy.uint8)
         for row, index in zip(images, members, strict=True):

@@ -19,7 +19,7 @@ FILES = {
 REMEDIES = {
     "listops": f"unpack {RELEASE}, or run python -m scripts.make_listops --out {{folder}}",
     "text": "unpack IMDB's aclImdb_v1.tar.gz there, from ai.stanford.edu/~amaas/data/sentiment",
-    "retrieval": "put AAN's pairs there, or try the row on pairs of ours: python -m scripts.make_retrieval --out {folder}",
+    "retrieval": "put AAN's pairs there, or make pairs of our own: python -m scripts.make_retrieval --out {folder}",
     "pathfinder": f"unpack {RELEASE}, or run python -m scripts.make_pathfinder --out {{folder}}{{level}}",
 }
 

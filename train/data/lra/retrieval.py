@@ -40,5 +40,5 @@ def load(options: DictConfig, root: Path) -> dict[str, TokenSet]:
     for split, name in FILES.items():
         samples = read(root / options.folder / name, options.max_length, options.padded_length)
         key = "train_size" if split == "train" else "eval_size"
-        found[split] = limited(samples, options[key], key)
+        found[split] = limited(samples, getattr(options, key), key)
     return found

@@ -26,9 +26,9 @@ def reviews(folder: Path) -> list[tuple[Path, int]]:
 
 
 def read(folder: Path, options: DictConfig, key: str) -> TokenSet:
-    """One split, or the fixed subset of it that `options[key]` asks for."""
+    """One split, or the fixed subset of it that `options.<key>` asks for."""
     files = reviews(folder)
-    indices = chosen(len(files), options[key], key)
+    indices = chosen(len(files), getattr(options, key), key)
     built = Builder(options.max_length, options.padded_length, shift=1)
     for file, label in files if indices is None else [files[index] for index in indices.tolist()]:
         try:
