@@ -146,9 +146,9 @@ def one_cycle(config: DictConfig, total: int, warmup: float) -> Callable[[int], 
     peak, end = warmup - 1, total - 1  # torch's phases end on a step's index
 
     def between(first: float, last: float, part: float) -> float:
-        if schedule.anneal == "linear":
-            return first + (last - first) * part
-        return last + (first - last) * (1 + math.cos(math.pi * part)) / 2
+        if schedule.anneal == "cosine":
+            return last + (first - last) * (1 + math.cos(math.pi * part)) / 2
+        return first + (last - first) * part
 
     def at(step: int) -> tuple[float, float | None]:
         if step <= peak:

@@ -120,7 +120,7 @@ class Schedule:
     cooldown_epochs: float | None = None
     lag: int | None = None  # steps or epochs (`per`) that the rate comes late: 1 where it is set at the end of each
     scale_bounds: bool | None = None  # warmup_lr and min_lr scale with the batch as lr does
-    anneal: str = "linear"  # one_cycle: linear | cosine, how both of its halves move
+    anneal: str | None = None  # one_cycle: linear (None) | cosine, how both of its halves move
     cycle_momentum: list[float] | None = None  # one_cycle: β1 moves from the second to the first and back
 
 
@@ -214,7 +214,7 @@ CHOICES = {
     "dataset.kind": ("listops", "text", "retrieval", "image", "pathfinder"),
     "dataset.split": ("nystromformer", "google"),
     "schedule.name": ("cosine", "constant", "one_cycle"),
-    "schedule.anneal": ("linear", "cosine"),
+    "schedule.anneal": (None, "linear", "cosine"),
     "schedule.per": ("step", "epoch"),
     "runtime.device": ("auto", "cpu", "cuda"),
     "runtime.precision": ("auto", "bf16", "fp16", "fp32"),
