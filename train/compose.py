@@ -222,7 +222,7 @@ def _check(config: DictConfig) -> None:
     flat = flatten(config)
     for key, allowed in schema.CHOICES.items():
         if key in flat and flat[key] not in allowed:
-            raise UserError(f"{key}={flat[key]!r}: must be one of {', '.join(allowed)}")
+            raise UserError(f"{key}={flat[key]!r}: must be one of {', '.join(filter(None, allowed))}")
     for key, value in flat.items():
         if value == "???":
             raise UserError(f"{key} is not set by experiment {config.experiment!r}: add {key}=...")
