@@ -74,6 +74,24 @@ imagenet-xcit: $(STAMP) ## ImageNet, XCiT-M (SCALE=reduced: CIFAR-10, a small XC
 imagenet-davit: $(STAMP) ## ImageNet, DaViT-B (SCALE=reduced: CIFAR-10, a small DaViT)
 	@$(call row,imagenet_davit)
 
+.PHONY: lra lra-listops lra-text lra-retrieval lra-image lra-pathfinder
+lra: lra-listops lra-text lra-retrieval lra-image lra-pathfinder ## Long Range Arena, its five tasks
+
+lra-listops: $(STAMP) ## LRA, ListOps (SCALE=reduced: short expressions that the project draws)
+	@$(call made,lra_listops_short) && $(call row,lra_listops)
+
+lra-text: $(STAMP) ## LRA, Text (SCALE=reduced: the first 512 bytes of 2,000 reviews)
+	@$(call row,lra_text)
+
+lra-retrieval: $(STAMP) ## LRA, Retrieval (SCALE=reduced: pairs that the project makes)
+	@$(call made,lra_retrieval_made) && $(call row,lra_retrieval)
+
+lra-image: $(STAMP) ## LRA, Image: CIFAR-10 in grey, a token a pixel
+	@$(call row,lra_image)
+
+lra-pathfinder: $(STAMP) ## LRA, Pathfinder (SCALE=reduced: short contours that the project draws)
+	@$(call made,lra_pathfinder_short) && $(call row,lra_pathfinder)
+
 ##@ Data
 .PHONY: check-data
 ROW ?= imagenet-vit
@@ -90,6 +108,9 @@ collect: $(STAMP) ## Copy the small files of complete runs into results/runs (EX
 
 figures: $(STAMP) ## Draw conditioning along training from results/runs (results/figures)
 	@$(PY) -m scripts.figures $(ARGS)
+
+# A set that a reduced row needs and the project makes itself: nothing is done where it is there already.
+made = { test $(SCALE) != reduced || $(PY) -m scripts.make_set $(1); }
 
 # One row: a run for each value of lambda and each seed; complete ones are not run again.
 row = $(PY) -m train -m experiment=$(SCALE)/$(1) conditioning=$(METHOD) conditioning.lam=$(LAM) seed=$(SEEDS) \

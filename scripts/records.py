@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+import yaml
+
 from train.folder import summary
 from train.record_files import read_metrics
 
@@ -28,6 +30,11 @@ class Recorded:
     def value(self) -> float:
         """The final primary metric."""
         return self.summary["metrics"][self.summary["primary"]]
+
+    @property
+    def config(self) -> dict:
+        """The config that the run recorded."""
+        return yaml.safe_load((self.folder / "config.yaml").read_text())
 
     def events(self, kind: str) -> list[dict]:
         """The events of one kind, in order."""

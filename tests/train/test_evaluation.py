@@ -128,8 +128,8 @@ def test_the_dry_table_names_what_each_run_would_be(tmp_path):
     head, *lines, _ = table(configs).splitlines()
     assert head.split() == "experiment conditioning seed parameters steps batch lr memory data".split()  # noqa: SIM905
     assert "0.74 M" in lines[0]
-    assert " 976 " in lines[0]
-    assert " 1562 " in lines[1]
+    assert " 703 " in lines[0]
+    assert " 937 " in lines[1]
     assert all("is not there" in line for line in lines)
 
 
