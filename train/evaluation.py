@@ -40,8 +40,12 @@ def evaluate(config: DictConfig, record: Record, place: Place) -> dict[str, floa
     model, about = weights(config, record.folder)
     model.to(place.device).eval()
     details: list[torch.Tensor] | None = [] if config.per_class or config.predictions else None
+    if details is not None and not hasattr(task, "class_names"):
+        raise UserError(f"per_class and predictions are for images, not for {config.experiment}")
     with Precision(config.runtime.precision, place.device).autocast():
         metrics = task.evaluate(model, **({} if details is None else {"details": details}))
+        if hasattr(task, "test"):
+            metrics |= task.test(model)
     found = {**about, **metrics}
     if details is not None:
         rows = gathered(torch.cat(details), place)
