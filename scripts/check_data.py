@@ -18,6 +18,7 @@ from pathlib import Path
 from omegaconf import DictConfig
 from timm.data import ImageNetInfo
 
+from scripts import check_sequences
 from train.compose import options, resolve
 from train.data.imagenet import reason
 from train.data.photographs import UNREADABLE, Folder, Parquet, photographs
@@ -130,7 +131,7 @@ def sort_validation(config: DictConfig) -> None:
 def main() -> int:
     """Check and say what was found."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("row", help="imagenet-vit, imagenet-deit, ...")
+    parser.add_argument("row", help="imagenet-vit, lra-listops, ...")
     parser.add_argument("words", nargs="*", help="key=value words for the config")
     parser.add_argument("--all", action="store_true", help="decode every image")
     parser.add_argument("--sort-val", action="store_true", help="sort a flat val folder into class folders first")
@@ -141,17 +142,24 @@ def main() -> int:
             sort_validation(config)
         if missing := lacking(config):
             raise UserError(missing)
+        if "kind" in config.dataset:
+            return told(check_sequences.check(config), "every file was read")
         splits = {split: photographs(config.dataset, config.data_root, split) for split in ("train", "val")}
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         return USAGE
     problems = class_problems(config, splits) + count_problems(config, splits) + file_problems(splits, chosen.all)
-    for problem in problems[: None if chosen.all else SHOWN]:
-        print(f"problem: {problem}")
-    if len(problems) > SHOWN and not chosen.all:
-        print(f"and {len(problems) - SHOWN} more")
     looked = "every image" if chosen.all else f"a sample of {SAMPLE} images of each split"
-    print(f"{len(problems)} problems; {looked} decoded" if problems else f"sound; {looked} decoded")
+    return told(problems, f"{looked} decoded", None if chosen.all else SHOWN)
+
+
+def told(problems: list[str], looked: str, most: int | None = None) -> int:
+    """Print the problems, `most` of them where given, and what was looked at; the exit status."""
+    for problem in problems[:most]:
+        print(f"problem: {problem}")
+    if most is not None and len(problems) > most:
+        print(f"and {len(problems) - most} more")
+    print(f"{len(problems)} problems; {looked}" if problems else f"sound; {looked}")
     return 1 if problems else 0
 
 
