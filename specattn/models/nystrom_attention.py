@@ -18,8 +18,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 PINV_INITS = ("per_matrix", "original")
-# Rows of the blocks in which the convolution's weight gradient is a matrix product.
+# The convolution's weight gradient is a matrix product over blocks of so many tokens, in so many parts of the batch.
 _BLOCK = 64
+_CHUNKS = 8
 
 
 def softmax_attention(
@@ -61,7 +62,7 @@ def nystrom_attention(
         )
     if tokens == landmarks:  # the authors' case as well: every token is a landmark
         return softmax_attention(q_BNE, k_BNE, v_BNE, visible_BN1, heads)
-    mean_BM1S = (visible_BN1 * q_BNE.new_tensor(landmarks / tokens)).view(-1, landmarks, 1, tokens // landmarks)
+    mean_BM1S = (visible_BN1.to(q_BNE.dtype) * (landmarks / tokens)).view(-1, landmarks, 1, tokens // landmarks)
 
     def landmarks_of(x_BNE: Tensor) -> Tensor:
         return _split((mean_BM1S @ x_BNE.unflatten(1, (landmarks, -1))).squeeze(2), heads)
@@ -165,14 +166,15 @@ class _Convolve(torch.autograd.Function):
 
 def _weight_gradient(grad_BNE: Tensor, v_BNE: Tensor, heads: int, kernel: int) -> Tensor:
     """Σ over b, n and the head's channels of grad[n] · v[n + j - K/2] for each j, [H, K]."""
-    rest = -grad_BNE.shape[1] % _BLOCK
-    window = _BLOCK + kernel - 1
+    batch, tokens, _ = grad_BNE.shape
+    rest, window = -tokens % _BLOCK, _BLOCK + kernel - 1
     products_HLW = grad_BNE.new_zeros(heads, _BLOCK, window)
-    # Every row of a block against every input of the block, summed over the blocks and channels. One sample after the
-    # other, whose copies then stay in the cache.
-    for grad_NE, v_NE in zip(grad_BNE, v_BNE, strict=True):
-        rows = F.pad(grad_NE.mT, (0, rest)).reshape(heads, -1, _BLOCK)
-        inputs = F.pad(v_NE.mT, (kernel // 2, kernel // 2 + rest)).unfold(1, window, _BLOCK).reshape(heads, -1, window)
-        products_HLW = products_HLW + rows.mT @ inputs
+    # Every row of a block against every input of the block, summed over the blocks and channels: a few samples at a
+    # time, whose copies then stay in the cache.
+    chunks = min(batch, _CHUNKS)
+    for grad, v in zip(grad_BNE.tensor_split(chunks), v_BNE.tensor_split(chunks), strict=True):
+        inputs = F.pad(v.mT, (kernel // 2, kernel // 2 + rest)).unfold(-1, window, _BLOCK)
+        rows = F.pad(grad.mT, (0, rest)).reshape(len(grad), heads, -1, _BLOCK)
+        products_HLW = products_HLW + (rows.mT @ inputs.reshape(len(v), heads, -1, window)).sum(0)
     # Row l uses the inputs l to l + K - 1. One more column shifts row l by l: the diagonals become columns.
     return F.pad(products_HLW.flatten(1), (0, _BLOCK)).view(heads, _BLOCK, window + 1)[..., :kernel].sum(1)

@@ -189,8 +189,8 @@ def test_statistics_of_exact_attention():
     logits = (q @ k.mT / 2).masked_fill((tokens == 0)[:, None, None], -math.inf)
     p = logits.softmax(-1)
     visible = (tokens != 0).sum(1)[:, None, None]
-    assert record["max_probability"] == pytest.approx(float(p.amax(-1).mean()), rel=1e-5)
-    assert record["entropy"] == pytest.approx(float((torch.special.entr(p).sum(-1) / visible.log()).mean()), rel=1e-5)
+    assert record["max_probability"] == pytest.approx(p.amax(-1).mean().item(), rel=1e-5)
+    assert record["entropy"] == pytest.approx((torch.special.entr(p).sum(-1) / visible.log()).mean().item(), rel=1e-5)
 
 
 def test_jacobian_spectra():
