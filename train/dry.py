@@ -63,7 +63,7 @@ def length(config: DictConfig) -> str:
 
 
 def memory(config: DictConfig, model: nn.Module) -> int | None:
-    """Bytes that one device needs in training, estimated; None where the model's input is no image.
+    """Bytes that one device needs in training, estimated; None where the model's input is neither image nor tokens.
 
     Args:
         model: the model on the meta device: its forward pass says what is kept for the backward pass.
@@ -73,7 +73,7 @@ def memory(config: DictConfig, model: nn.Module) -> int | None:
     """
     from train.data.plan import BatchPlan
 
-    if "image_size" not in config.dataset:
+    if example(config, 1) is None:
         return None
     devices = config.runtime.devices
     if config.batch_size % devices:
@@ -88,7 +88,7 @@ def memory(config: DictConfig, model: nn.Module) -> int | None:
 
 
 def kept_for_backward(config: DictConfig, model: nn.Module) -> int:
-    """Bytes in float32 that a forward pass keeps for each image, counted on the meta device."""
+    """Bytes in float32 that a forward pass keeps for each sample, counted on the meta device."""
     weights = {id(parameter) for parameter in model.parameters()}
     held: dict[int, tuple[int, torch.Tensor]] = {}
 
@@ -99,9 +99,19 @@ def kept_for_backward(config: DictConfig, model: nn.Module) -> int:
             held[storage._cdata] = (storage.nbytes(), tensor)  # kept alive, or its place might be used again
         return tensor
 
-    images, data = 2, config.dataset
-    channels = len(data.mean)
+    samples = 2
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
-        output = model.train()(torch.empty(images, channels, data.image_size, data.image_size, device="meta"))
+        output = model.train()(example(config, samples))
     del output
-    return sum(size for size, _ in held.values()) // images
+    return sum(size for size, _ in held.values()) // samples
+
+
+def example(config: DictConfig, samples: int) -> torch.Tensor | None:
+    """An input of the model's on the meta device: images or token sequences; None for inputs of another kind."""
+    data = config.dataset
+    if "image_size" in data:
+        return torch.empty(samples, len(data.mean), data.image_size, data.image_size, device="meta")
+    if "padded_length" in data:
+        documents = (2,) if data.pair else ()
+        return torch.empty(samples, *documents, data.padded_length, dtype=torch.int64, device="meta")
+    return None

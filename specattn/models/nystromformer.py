@@ -8,6 +8,8 @@ Shape suffixes: B batch, N tokens, E model width, C classes; `visible_BN1` is bo
 
 from __future__ import annotations
 
+import contextlib
+
 import torch
 from torch import Tensor, nn
 
@@ -180,7 +182,7 @@ class LongRangeAttention(nn.Module):
             ValueError: N is not a multiple of the number of landmarks.
         """
         q_BNE, k_BNE, v_BNE = self.query(x_BNE), self.key(x_BNE), self.value(x_BNE)
-        with torch.autocast(x_BNE.device.type, enabled=False):
+        with without_autocast(x_BNE.device.type):
             wide = torch.promote_types(q_BNE.dtype, torch.float32)
             out_BNE = self._attend(q_BNE.to(wide), k_BNE.to(wide), v_BNE.to(wide), visible_BN1)
         return self.out_proj(out_BNE)
@@ -193,3 +195,8 @@ class LongRangeAttention(nn.Module):
             q_BNE, k_BNE, v_BNE, visible_BN1, self.num_heads, self.landmarks, self.pinv_init, self.pinv_iterations
         )
         return out_BNE if self.conv is None else out_BNE + self.conv(v_BNE * visible_BN1)
+
+
+def without_autocast(device: str) -> contextlib.AbstractContextManager:
+    """The attention core's precision: float32 also under autocast (the meta device knows no autocast)."""
+    return contextlib.nullcontext() if device == "meta" else torch.autocast(device, enabled=False)
