@@ -21,7 +21,7 @@ from scripts.generators.pathfinder_stamps import DEGREES, PAD, REACH, SIDE, Stam
 from train.errors import UserError
 
 ATTEMPTS = 512  # pairs of targets tried at once
-HOPELESS = 200  # batches of attempts in a row without success
+HOPELESS = 40  # batches of attempts in a row without success
 
 
 @dataclass
@@ -65,8 +65,11 @@ def pairs(random: numpy.random.Generator, settings: Pathfinder) -> tuple[Layers,
     for contour in (one, two):
         draw(contour, rows, layers, table, TARGET_CONTRAST)
     for _ in range(settings.contour_length - 1):
+        if not len(rows):
+            break
         for contour in (one, two):
             rows = grow(random, contour, rows, layers, table, TARGET_CONTRAST)
+    rows = rows[(one.start[rows] != two.start[rows]).any(-1)]  # on a common last pixel the label would mean nothing
     occupy(two, rows, layers, table)  # of the first contour the last paddle stays out, as in the original
     paths = numpy.stack([segments(contour, rows, table) for contour in (one, two)], 1)
     tips = numpy.stack([numpy.stack([c.starts[0][rows], c.starts[-1][rows]], 1) for c in (one, two)], 1)
@@ -137,8 +140,9 @@ def make(random: numpy.random.Generator, count: int, settings: Pathfinder) -> Dr
     """
     table, found, barren = tables(settings.continuity), [], 0
     while sum(len(paths) for _, paths, _ in found) < count:
-        found.append(pairs(random, settings))
-        barren = 0 if len(found[-1][1]) else barren + 1
+        attempt = pairs(random, settings)
+        barren = 0 if len(attempt[1]) else barren + 1
+        found += [attempt] if len(attempt[1]) else []
         if barren == HOPELESS:
             raise UserError(f"two contours of {settings.contour_length} paddles do not fit into {SIZE} x {SIZE} pixels")
     layers = Layers(*(numpy.concatenate([getattr(f[0], k) for f in found])[:count] for k in ("image", "mask")))
