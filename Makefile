@@ -11,6 +11,11 @@ LAM ?= $(if $(filter identity,$(METHOD)),0$(comma)10,0$(comma)1)
 SEEDS ?= 0
 DEVICES ?= 1
 JOBS ?= 1
+NODES ?= 1
+TIME ?= 24:00:00
+PARTITION ?=
+SLURM ?=
+DRY ?=
 DATA_ROOT ?=
 ARGS ?=
 
@@ -27,7 +32,7 @@ endif
 .PHONY: help setup demo test lint
 help: ## This text
 	@awk 'BEGIN {FS = ":.*## "} /^##@/ {printf "\n%s\n", substr($$0, 5)} \
-	  /^[a-z-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	  /^[a-z%-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 	@printf '%s\n' '' 'Variables (defaults)' \
 	  '  SCALE=$(SCALE)      paper, or reduced: minutes on two CPU cores' \
 	  '  METHOD=$(METHOD)  identity, svd, relative, or the controls orthogonal and rescale' \
@@ -35,6 +40,7 @@ help: ## This text
 	  '  SEEDS=$(SEEDS)          comma-separated' \
 	  '  DEVICES=$(DEVICES)        GPUs (or CPU processes) for each run' \
 	  '  JOBS=$(JOBS)           runs side by side' \
+	  '  NODES, TIME, PARTITION, SLURM, DRY  what make slurm-<row> asks SLURM for' \
 	  '  DATA_ROOT=         the folder that holds imagenet/, cifar10/, ... (README.md, Data)' \
 	  '  ARGS=              anything for Hydra, as ARGS="optimizer.lr=1e-3 runtime.wandb=online"'
 
@@ -92,6 +98,17 @@ lra-image: $(STAMP) ## LRA, Image: CIFAR-10 in grey, a token a pixel
 lra-pathfinder: $(STAMP) ## LRA, Pathfinder (SCALE=reduced: short contours that the project draws)
 	@$(call made,lra_pathfinder_short) && $(call row,lra_pathfinder)
 
+##@ Clusters and sweeps
+.PHONY: sweep slurm-sweep
+sweep: $(STAMP) ## A sweep of one row: ROW=imagenet-vit LAM=0,0.1,1,10 SEEDS=0,1,2 JOBS=2
+	@$(call row,$(subst -,_,$(ROW)))
+
+slurm-sweep: $(STAMP) ## The same as an array of jobs: ROW=imagenet-vit LAM=0,0.1,1,10 SEEDS=0,1,2
+	@$(call submit,$(ROW))
+
+slurm-%: $(STAMP) ## Submit a row: slurm-imagenet-vit NODES=1 DEVICES=8 PARTITION=... TIME=24:00:00 (DRY=1 prints)
+	@$(call submit,$*)
+
 ##@ Data
 .PHONY: check-data
 ROW ?= imagenet-vit
@@ -108,6 +125,11 @@ collect: $(STAMP) ## Copy the small files of complete runs into results/runs (EX
 
 figures: $(STAMP) ## Draw conditioning along training from results/runs (results/figures)
 	@$(PY) -m scripts.figures $(ARGS)
+
+# A row's baseline and conditioned runs as jobs of SLURM; SLURM= takes more options, as SLURM="--cpu --memory 32G".
+submit = $(PY) -m scripts.slurm submit experiment=$(SCALE)/$(subst -,_,$(1)) conditioning=$(METHOD) \
+  conditioning.lam=$(LAM) seed=$(SEEDS) $(ARGS) --nodes $(NODES) --devices $(DEVICES) --time $(TIME) \
+  $(if $(PARTITION),--partition $(PARTITION)) $(if $(DRY),--dry) $(SLURM)
 
 # A set that a reduced row needs and the project makes itself: nothing is done where it is there already.
 made = { test $(SCALE) != reduced || $(PY) -m scripts.make_set $(1); }

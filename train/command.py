@@ -11,7 +11,7 @@ from train.compose import distinguishing, options, resolve
 from train.data.presence import lacking
 from train.errors import RESUME, USAGE, UserError
 from train.folder import check_unchanged, check_writable, lock, run_folder, summary
-from train.launch import start
+from train.launch import first_node, start
 from train.signals import StopFlag
 from train.usage import USAGE_TEXT
 
@@ -67,7 +67,7 @@ def run(config: DictConfig, words: list[str], stop: StopFlag) -> int:
         return start(config, folder, words, stop)
     check_writable(folder)
     # One process of a run guards its folder and speaks for it: this one, or torchrun's first worker.
-    speaks = os.environ.get("RANK", "0") == "0"
+    speaks = os.environ.get("RANK", "0") == "0" and first_node()
     if summary(folder).get("status") != "complete" and stop.asked:
         return RESUME
     with lock(folder) if speaks else contextlib.nullcontext():

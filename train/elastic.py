@@ -1,4 +1,4 @@
-"""Several workers on this machine through torch's elastic agent, with our own handling of signals.
+"""The workers of this machine through torch's elastic agent, with our own handling of signals.
 
 The agent's own handlers kill workers after 30 seconds and do not know USR1; here signals are passed on and the
 workers, which save and leave by themselves, are waited for. Workers are commands, not functions: each has a session
@@ -9,6 +9,7 @@ import contextlib
 import logging
 import os
 import signal
+import socket
 import sys
 import threading
 import time
@@ -36,7 +37,7 @@ def launch(words: list[str], devices: int, errors: Path, stop: StopFlag) -> tupl
     """
     from torch.distributed.elastic.agent.server import WorkerSpec
     from torch.distributed.elastic.agent.server.local_elastic_agent import LocalElasticAgent
-    from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, SignalException
+    from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, SignalException, Std
     from torch.distributed.elastic.rendezvous import RendezvousParameters
     from torch.distributed.elastic.rendezvous.registry import get_rendezvous_handler
 
@@ -48,8 +49,16 @@ def launch(words: list[str], devices: int, errors: Path, stop: StopFlag) -> tupl
         **launched_by_us(signal.SIGKILL),
         "TORCHELASTIC_SIGNALS_TO_HANDLE": "SIGQUIT",  # the agent's way out, without saving; the others are ours
     }
+    nodes = node_count()
+    here = "localhost" if nodes == 1 else os.environ.get("SLURMD_NODENAME", socket.gethostname())
+    where = os.environ.get("SPECATTN_RENDEZVOUS") if nodes > 1 else None
     parameters = RendezvousParameters(
-        "c10d", "localhost:0", run_id=uuid.uuid4().hex, min_nodes=1, max_nodes=1, local_addr="localhost"
+        "c10d",
+        where or "localhost:0",
+        run_id=where or uuid.uuid4().hex,
+        min_nodes=nodes,
+        max_nodes=nodes,
+        local_addr=here,
     )
     spec = WorkerSpec(
         role="train",
@@ -59,9 +68,13 @@ def launch(words: list[str], devices: int, errors: Path, stop: StopFlag) -> tupl
         args=("-m", "train", *words),
         max_restarts=0,
         monitor_interval=0.1,
-        local_addr="localhost",
+        local_addr=here,
     )
-    agent = LocalElasticAgent(spec, DefaultLogsSpecs(), shutdown_timeout=GRACE)
+    logs = DefaultLogsSpecs()
+    if folder := os.environ.get("SPECATTN_LOGS"):
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        logs = DefaultLogsSpecs(log_dir=folder, tee=Std.ALL)
+    agent = LocalElasticAgent(spec, logs, shutdown_timeout=GRACE)
 
     def pids() -> list[int]:
         return [worker.id for worker in agent.get_worker_group().workers if isinstance(worker.id, int)]
@@ -78,6 +91,11 @@ def launch(words: list[str], devices: int, errors: Path, stop: StopFlag) -> tupl
     codes = {rank: failure.exitcode for rank, failure in result.failures.items()}
     killed = [rank for rank, failure in result.failures.items() if failure.exitcode < 0 and failure.pid not in ended]
     return _verdict(codes, killed, errors, stop)
+
+
+def node_count() -> int:
+    """How many machines share this run; each is given the others' meeting place in SPECATTN_RENDEZVOUS."""
+    return int(os.environ.get("SPECATTN_NODES", 1))
 
 
 def _verdict(codes: dict[int, int], killed: list[int], errors: Path, stop: StopFlag) -> tuple[int, str | None]:

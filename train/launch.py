@@ -23,6 +23,11 @@ def threads(config: DictConfig) -> int:
     return config.runtime.threads or max(1, len(os.sched_getaffinity(0)) // devices)
 
 
+def first_node() -> bool:
+    """Whether this machine is the one that guards and describes the run's folder, where several share a run."""
+    return os.environ.get("SLURM_NODEID", os.environ.get("SPECATTN_NODE", "0")) == "0"
+
+
 def is_worker() -> bool:
     """Whether an elastic launcher (ours or torchrun) started this process."""
     return "TORCHELASTIC_RUN_ID" in os.environ
@@ -38,15 +43,16 @@ def start(config: DictConfig, folder: Path, words: list[str], stop: StopFlag) ->
     # What libraries read when they are imported. cuBLAS is deterministic only with this workspace.
     os.environ["OMP_NUM_THREADS"] = str(threads(config))
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-    if is_worker() or config.runtime.devices == 1:
+    from train.elastic import launch, node_count
+
+    if is_worker() or (config.runtime.devices == 1 and node_count() == 1):
         return work(config, folder, stop)
-    from train.elastic import launch
 
     with tempfile.TemporaryDirectory(prefix="specattn-") as errors:
         status, error = launch(words, config.runtime.devices, Path(errors), stop)
     if error:
         print(error, file=sys.stderr)
-        if config.mode == "train":
+        if config.mode == "train" and first_node():
             last = error.strip().splitlines()[-1].removeprefix("error: ")
             mark(folder, config, "diverged" if status == DIVERGED else "failed", last)
     return status

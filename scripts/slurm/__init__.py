@@ -1,0 +1,1 @@
+"""Runs and sweeps on a SLURM cluster: batch files of plain sbatch and srun."""

@@ -1,0 +1,127 @@
+"""Submit a row, or a sweep of it, to SLURM; or print how the runs of a submission stand.
+
+    python -m scripts.slurm submit experiment=paper/imagenet_vit conditioning.lam=0,10 --nodes 1 --devices 8 [--dry]
+    python -m scripts.slurm results outputs/slurm/<name>
+
+Words are those of `python -m train -m`: choices, ranges and globs make an array, one job a run. Everything is checked
+before anything is submitted. The folder holds the batch file, the list of runs and the logs of every job, node and
+rank.
+"""
+
+import argparse
+import hashlib
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from scripts.slurm.batch import Resources, batch, listed
+from train.compose import distinguishing, expand, resolve
+from train.data.presence import lacking
+from train.errors import FAILED, USAGE, UserError
+from train.folder import run_folder, summary
+from train.record_files import write
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def submit(chosen: argparse.Namespace) -> int:
+    """Check the runs, write the batch file and hand it to sbatch; returns the exit status.
+
+    Raises:
+        UserError: a word or an option is wrong, data is missing, or there is no sbatch.
+    """
+    words = [*chosen.words, f"runtime.devices={chosen.devices}"]
+    if not chosen.gpus:
+        words.append("runtime.device=cpu")
+    runs = expand(words)
+    configs = [resolve(run) for run in runs]
+    world = chosen.nodes * chosen.devices
+    for config in configs:
+        if config.batch_size % world:
+            raise UserError(
+                f"batch_size={config.batch_size} is not divisible by the {world} devices of {chosen.nodes} node(s)"
+            )
+        if not chosen.dry and (missing := lacking(config)):
+            raise UserError(missing)
+    digest = hashlib.sha256(listed(runs).encode()).hexdigest()[:8]
+    folder = Path(configs[0].output_root).expanduser().absolute() / "slurm" / f"{configs[0].row.name}-{digest}"
+    given = {name: getattr(chosen, name) for name in Resources.__dataclass_fields__}
+    text = batch(configs[0].row.name, folder, runs, Resources(**given), Path(sys.executable), ROOT)
+    if chosen.dry:
+        print(text)
+        print(f"# {len(runs)} run(s):")
+        print("".join(f"#   {line}\n" for line in listed(runs).splitlines()), end="")
+        return 0
+    if shutil.which("sbatch") is None:
+        raise UserError("there is no sbatch here: run this on a SLURM login node, or print the batch file with DRY=1")
+    folder.mkdir(parents=True, exist_ok=True)
+    write(folder / "runs", listed(runs))
+    write(folder / "batch.sh", text)
+    answer = subprocess.run(
+        ["sbatch", "--parsable", str(folder / "batch.sh")], check=False, capture_output=True, text=True
+    )
+    if answer.returncode:
+        raise UserError(f"sbatch: {answer.stderr.strip().splitlines()[-1] if answer.stderr.strip() else 'refused'}")
+    print(f"job {answer.stdout.strip()}: {len(runs)} run(s); batch file, list of runs and logs in {folder}")
+    print(f"how they stand: {Path(sys.executable).name} -m scripts.slurm results {folder}")
+    return 0
+
+
+def results(folder: Path) -> int:
+    """Print how each run of a submission stands, the failed ones last; 1 where one has failed.
+
+    Raises:
+        UserError: the folder is none of a submission.
+    """
+    if not (folder / "runs").is_file():
+        raise UserError(f"{folder} holds no list of runs: name a folder below <output_root>/slurm")
+    lines = []
+    for line in (folder / "runs").read_text().splitlines():
+        words = shlex.split(line)
+        run = run_folder(resolve(words), distinguishing(words))
+        held = summary(run)
+        status = held.get("status", "not begun")
+        said = status
+        if status == "complete":
+            said = f"{held['primary']} {held['metrics'][held['primary']]:.2f}"
+        elif status in ("failed", "diverged"):
+            said = f"{status}: {held.get('error', '')}"
+        lines.append((status in ("failed", "diverged"), "/".join(run.parts[-4:]), said))
+    width = max(len(name) for _, name, _ in lines)
+    for _, name, said in sorted(lines, key=lambda line: line[0]):
+        print(f"  {name:<{width}}  {said}")
+    failed = sum(bad for bad, _, _ in lines)
+    print(f"{len(lines)} runs, {failed} failed")
+    return FAILED if failed else 0
+
+
+def main() -> int:
+    """The command line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
+    )
+    commands = parser.add_subparsers(dest="command", required=True)
+    asking = commands.add_parser("submit", help="write a batch file and submit it")
+    asking.add_argument("words", nargs="+", help="key=value words, as of python -m train -m")
+    default = Resources()
+    for name in ("nodes", "devices", "cpus", "warning"):
+        asking.add_argument(f"--{name}", type=int, default=getattr(default, name), help=f"({getattr(default, name)})")
+    asking.add_argument("--at-once", type=int, help="jobs of an array side by side (all)")
+    for name in ("time", "partition", "account", "memory"):
+        asking.add_argument(f"--{name}", default=getattr(default, name), help=f"({getattr(default, name)})")
+    asking.add_argument("--cpu", dest="gpus", action="store_false", help="CPU processes in place of GPUs")
+    asking.add_argument("--dry", action="store_true", help="print the batch file and submit nothing")
+    standing = commands.add_parser("results", help="how the runs of a submission stand")
+    standing.add_argument("folder", type=Path)
+    chosen = parser.parse_args()
+    try:
+        return submit(chosen) if chosen.command == "submit" else results(chosen.folder)
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return USAGE
+
+
+if __name__ == "__main__":
+    sys.exit(main())
