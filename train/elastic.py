@@ -41,6 +41,8 @@ def launch(words: list[str], devices: int, errors: Path, stop: StopFlag) -> tupl
     from torch.distributed.elastic.rendezvous import RendezvousParameters
     from torch.distributed.elastic.rendezvous.registry import get_rendezvous_handler
 
+    from train.launch import node_count
+
     for name in list(logging.root.manager.loggerDict):
         if name.startswith("torch.distributed.elastic"):  # its reports would repeat a worker's error
             logging.getLogger(name).setLevel(logging.CRITICAL)
@@ -91,11 +93,6 @@ def launch(words: list[str], devices: int, errors: Path, stop: StopFlag) -> tupl
     codes = {rank: failure.exitcode for rank, failure in result.failures.items()}
     killed = [rank for rank, failure in result.failures.items() if failure.exitcode < 0 and failure.pid not in ended]
     return _verdict(codes, killed, errors, stop)
-
-
-def node_count() -> int:
-    """How many machines share this run; each is given the others' meeting place in SPECATTN_RENDEZVOUS."""
-    return int(os.environ.get("SPECATTN_NODES", 1))
 
 
 def _verdict(codes: dict[int, int], killed: list[int], errors: Path, stop: StopFlag) -> tuple[int, str | None]:

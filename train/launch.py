@@ -25,7 +25,12 @@ def threads(config: DictConfig) -> int:
 
 def first_node() -> bool:
     """Whether this machine is the one that guards and describes the run's folder, where several share a run."""
-    return os.environ.get("SLURM_NODEID", os.environ.get("SPECATTN_NODE", "0")) == "0"
+    return node_count() == 1 or os.environ.get("SPECATTN_NODE", os.environ.get("SLURM_NODEID", "0")) == "0"
+
+
+def node_count() -> int:
+    """How many machines share this run; SPECATTN_RENDEZVOUS tells each where they meet."""
+    return int(os.environ.get("SPECATTN_NODES", 1))
 
 
 def is_worker() -> bool:
@@ -43,10 +48,9 @@ def start(config: DictConfig, folder: Path, words: list[str], stop: StopFlag) ->
     # What libraries read when they are imported. cuBLAS is deterministic only with this workspace.
     os.environ["OMP_NUM_THREADS"] = str(threads(config))
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-    from train.elastic import launch, node_count
-
     if is_worker() or (config.runtime.devices == 1 and node_count() == 1):
         return work(config, folder, stop)
+    from train.elastic import launch
 
     with tempfile.TemporaryDirectory(prefix="specattn-") as errors:
         status, error = launch(words, config.runtime.devices, Path(errors), stop)

@@ -97,27 +97,33 @@ def results(folder: Path) -> int:
     return FAILED if failed else 0
 
 
-def main() -> int:
-    """The command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
-    )
-    commands = parser.add_subparsers(dest="command", required=True)
-    asking = commands.add_parser("submit", help="write a batch file and submit it")
-    asking.add_argument("words", nargs="+", help="key=value words, as of python -m train -m")
+def submission(words: list[str]) -> argparse.Namespace:
+    """The options of `submit`; words and options may be mixed."""
+    parser = argparse.ArgumentParser(prog="scripts.slurm submit", allow_abbrev=False)
+    parser.add_argument("words", nargs="+", help="key=value words, as of python -m train -m")
     default = Resources()
     for name in ("nodes", "devices", "cpus", "warning"):
-        asking.add_argument(f"--{name}", type=int, default=getattr(default, name), help=f"({getattr(default, name)})")
-    asking.add_argument("--at-once", type=int, help="jobs of an array side by side (all)")
+        parser.add_argument(f"--{name}", type=int, default=getattr(default, name), help=f"({getattr(default, name)})")
+    parser.add_argument("--at-once", type=int, help="jobs of an array side by side (all)")
     for name in ("time", "partition", "account", "memory"):
-        asking.add_argument(f"--{name}", default=getattr(default, name), help=f"({getattr(default, name)})")
-    asking.add_argument("--cpu", dest="gpus", action="store_false", help="CPU processes in place of GPUs")
-    asking.add_argument("--dry", action="store_true", help="print the batch file and submit nothing")
-    standing = commands.add_parser("results", help="how the runs of a submission stand")
-    standing.add_argument("folder", type=Path)
+        parser.add_argument(f"--{name}", default=getattr(default, name), help=f"({getattr(default, name)})")
+    parser.add_argument("--cpu", dest="gpus", action="store_false", help="CPU processes in place of GPUs")
+    parser.add_argument("--dry", action="store_true", help="print the batch file and submit nothing")
+    return parser.parse_intermixed_args(words)
+
+
+def main() -> int:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("command", choices=("submit", "results"))
+    parser.add_argument("rest", nargs=argparse.REMAINDER, help="submit: words and options; results: a folder")
     chosen = parser.parse_args()
     try:
-        return submit(chosen) if chosen.command == "submit" else results(chosen.folder)
+        if chosen.command == "submit":
+            return submit(submission(chosen.rest))
+        if len(chosen.rest) != 1:
+            raise UserError("results takes one folder, <output_root>/slurm/<name>")
+        return results(Path(chosen.rest[0]))
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         return USAGE
