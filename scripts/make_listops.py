@@ -117,19 +117,8 @@ def arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def main() -> None:
-    """Fill the folder, or go on filling it."""
-    options = arguments()
-    shape = Shape(options.min_length, options.max_length, options.max_depth, options.max_args)
-    sizes = {split: getattr(options, split) for split in ("train", "val", "test")}
-    if min(sizes.values()) < 1 or options.processes < 1 or options.seed < 0:
-        raise UserError("--train, --val, --test and --processes must be at least 1, --seed at least 0")
-    if shape.max_depth < 1 or shape.max_args < 2 or shape.min_length < 0 or shape.max_length < shape.min_length + 2:
-        raise UserError(
-            "--max-depth is at least 1, --max-args 2, and a length lies between --min-length and --max-length"
-        )
-    settings = {"seed": options.seed, **sizes, **dataclasses.asdict(shape), "chunk": CHUNK, "version": VERSION}
-    claim = Claim(options.out, "ListOps", settings)
+def fill(claim: Claim, options: argparse.Namespace, shape: Shape, sizes: dict[str, int]) -> None:
+    """Make what the folder lacks."""
     parts = options.out / "parts"
     if claim.complete:
         shutil.rmtree(parts, ignore_errors=True)  # a kill may have come between the last two lines below
@@ -145,6 +134,22 @@ def main() -> None:
     print(shown(splits))
     claim.finish([f"basic_{split}.tsv" for split in sizes], **splits)
     shutil.rmtree(parts)
+
+
+def main() -> None:
+    """Fill the folder, or go on filling it."""
+    options = arguments()
+    shape = Shape(options.min_length, options.max_length, options.max_depth, options.max_args)
+    sizes = {split: getattr(options, split) for split in ("train", "val", "test")}
+    if min(sizes.values()) < 1 or options.processes < 1 or options.seed < 0:
+        raise UserError("--train, --val, --test and --processes must be at least 1, --seed at least 0")
+    if shape.max_depth < 1 or shape.max_args < 2 or shape.min_length < 0 or shape.max_length < shape.min_length + 2:
+        raise UserError(
+            "--max-depth is at least 1, --max-args 2, and a length lies between --min-length and --max-length"
+        )
+    settings = {"seed": options.seed, **sizes, **dataclasses.asdict(shape), "chunk": CHUNK, "version": VERSION}
+    with Claim(options.out, "ListOps", settings) as claim:
+        fill(claim, options, shape, sizes)
 
 
 if __name__ == "__main__":

@@ -63,18 +63,8 @@ def shown(statistics: dict) -> str:
     return f"{images:,} images, {positive:,} connected ({positive / images:.2%}; a fair coin for each)"
 
 
-def main() -> None:
-    """Fill the folder, or go on filling it."""
-    options = arguments()
-    settings = settings_of(options)
-    asked = {
-        "seed": options.seed,
-        "images": options.images,
-        "batch": options.batch,
-        **dataclasses.asdict(settings),
-        "version": VERSION,
-    }
-    claim = Claim(options.out, "Pathfinder", asked)
+def fill(claim: Claim, options: argparse.Namespace, settings: Pathfinder) -> None:
+    """Make what the folder lacks."""
     if claim.complete:
         print(f"{options.out} is complete: {shown(claim.content['statistics'])}")
         return
@@ -89,6 +79,21 @@ def main() -> None:
     statistics = {"images": len(found), "positive": sum(found)}
     claim.finish([SHEET, *(f"metadata/{batch}.npy" for batch in batches)], **statistics)
     print(f"{shown(statistics)}\nsamples with their labels: {options.out / SHEET}")
+
+
+def main() -> None:
+    """Fill the folder, or go on filling it."""
+    options = arguments()
+    settings = settings_of(options)
+    asked = {
+        "seed": options.seed,
+        "images": options.images,
+        "batch": options.batch,
+        **dataclasses.asdict(settings),
+        "version": VERSION,
+    }
+    with Claim(options.out, "Pathfinder", asked) as claim:
+        fill(claim, options, settings)
 
 
 if __name__ == "__main__":

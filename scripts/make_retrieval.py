@@ -59,17 +59,8 @@ def arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def main() -> None:
-    """Fill the folder, or go on filling it."""
-    options = arguments()
-    sizes = {split: getattr(options, split) for split in SPLITS}
-    if min(*sizes.values(), options.processes) < 1 or options.seed < 0 or not 2 <= options.topics <= 100:
-        raise UserError("--train, --eval, --test, --processes are at least 1, --seed 0, --topics from 2 to 100")
-    if not 50 <= options.shortest <= options.longest:
-        raise UserError("--shortest is at least 50 and at most --longest")
-    settings = {key: getattr(options, key) for key in ("seed", "topics", "shortest", "longest")}
-    settings |= {**sizes, "chunk": CHUNK, "version": VERSION}
-    claim = Claim(options.out, "topic pairs", settings)
+def fill(claim: Claim, options: argparse.Namespace, settings: dict, sizes: dict[str, int]) -> None:
+    """Make what the folder lacks."""
     parts = options.out / "parts"
     if claim.complete:
         shutil.rmtree(parts, ignore_errors=True)
@@ -95,6 +86,20 @@ def main() -> None:
         print(f"{split}: {sizes[split]:,} pairs, {positive[split]:,} on one topic")
     claim.finish([f"new_aan_pairs.{split}.tsv" for split in SPLITS], positive=positive)
     shutil.rmtree(parts)
+
+
+def main() -> None:
+    """Fill the folder, or go on filling it."""
+    options = arguments()
+    sizes = {split: getattr(options, split) for split in SPLITS}
+    if min(*sizes.values(), options.processes) < 1 or options.seed < 0 or not 2 <= options.topics <= 100:
+        raise UserError("--train, --eval, --test, --processes are at least 1, --seed 0, --topics from 2 to 100")
+    if not 50 <= options.shortest <= options.longest:
+        raise UserError("--shortest is at least 50 and at most --longest")
+    settings = {key: getattr(options, key) for key in ("seed", "topics", "shortest", "longest")}
+    settings |= {**sizes, "chunk": CHUNK, "version": VERSION}
+    with Claim(options.out, "topic pairs", settings) as claim:
+        fill(claim, options, settings, sizes)
 
 
 if __name__ == "__main__":

@@ -43,7 +43,7 @@ def replacing(path: Path) -> Iterator:
 
 
 class Claim:
-    """A generator's folder, held by this process alone until `release` or the process's end.
+    """A generator's folder, held by this process alone within a `with` block.
 
     Args:
         folder: made where it is not there.
@@ -82,8 +82,10 @@ class Claim:
         self.content |= {"statistics": statistics, "files": files, "complete": True}
         self._write()
 
-    def release(self) -> None:
-        """Let another process have the folder."""
+    def __enter__(self) -> "Claim":
+        return self
+
+    def __exit__(self, *error: object) -> None:
         self._lock.close()
 
     def _write(self) -> None:
