@@ -1,0 +1,1 @@
+"""Models of the paper's rows that no library offers as their recipes need them."""
