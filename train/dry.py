@@ -4,7 +4,7 @@ import torch
 from omegaconf import DictConfig
 from torch import nn
 
-from train.data.presence import layout, missing
+from train.data.presence import lacking_of
 from train.distributed import Place
 from train.errors import UserError
 from train.folder import tag
@@ -16,12 +16,12 @@ GIB = 2**30
 def table(configs: list[DictConfig]) -> str:
     """One line a run: what it is, its length, global batch, learning rate, memory on a device, data."""
     from train.optimizer import scaled_lr
-    from train.tasks import build_model, vision_models
+    from train.tasks import build_model, plain_model
 
     lines = [HEADER]
     for config in configs:
         with torch.device("meta"):
-            model = vision_models.build(config)
+            model = plain_model(config)
         if config.conditioning.lam:
             build_model(config)  # refuses what the model or the library cannot do
         parameters = sum(parameter.numel() for parameter in model.parameters())
@@ -36,7 +36,7 @@ def table(configs: list[DictConfig]) -> str:
                 str(config.batch_size),
                 f"{scaled_lr(config):g}",
                 "?" if bytes_needed is None else f"{bytes_needed / GIB:.3g} GiB",
-                missing(config.dataset.name, config.data_root, layout(config)) or "found",
+                lacking_of(config) or "found",
             )
         )
     widths = [max(len(line[column]) for line in lines) for column in range(len(HEADER))]
@@ -54,6 +54,8 @@ def length(config: DictConfig) -> str:
     from train.optimizer import Length
 
     schedule, known = config.schedule, config.dataset.get("images")
+    if schedule.hours is not None:
+        return f"{schedule.hours:g} h"
     if not known:
         return f"{schedule.steps}" if schedule.steps is not None else f"{schedule.epochs:g} epochs"
     size = config.dataset.train_size or known[0]

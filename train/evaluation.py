@@ -25,7 +25,6 @@ from train.errors import UserError
 from train.optimizer import Precision
 from train.record import Record
 from train.record_files import write
-from train.tasks import vision_models
 
 
 def evaluate(config: DictConfig, record: Record, place: Place) -> dict[str, float]:
@@ -40,9 +39,12 @@ def evaluate(config: DictConfig, record: Record, place: Place) -> dict[str, floa
     task = tasks.build(config, place)
     model, about = weights(config, record.folder)
     model.to(place.device).eval()
-    details: list[torch.Tensor] | None = [] if config.per_class or config.predictions else None
+    rows_asked = (config.per_class or config.predictions) and not hasattr(task, "write_predictions")
+    details: list[torch.Tensor] | None = [] if rows_asked else None
     with Precision(config.runtime.precision, place.device).autocast():
         metrics = task.evaluate(model, **({} if details is None else {"details": details}))
+        if config.predictions and details is None:  # a task with a test set without labels
+            task.write_predictions(model, Path(config.predictions).expanduser())
     found = {**about, **metrics}
     if details is not None:
         rows = gathered(torch.cat(details), place)
@@ -64,7 +66,8 @@ def weights(config: DictConfig, folder: Path) -> tuple[nn.Module, dict]:
     asked = config.checkpoint
     if asked and (asked == "timm" or asked.startswith("timm:")):
         return from_hub(config, asked)
-    path = Path(asked).expanduser() if asked else folder / "best.pt"
+    last = config.task.name == "glue" and checkpoint.checkpoints(folder)[-1:]  # its score is the last epoch's
+    path = Path(asked).expanduser() if asked else last[0] if last else folder / "best.pt"
     if not path.exists():
         raise UserError(f"{path} is not there: name the file to evaluate with checkpoint=<file>")
     if path.suffix == ".pt":
@@ -94,7 +97,7 @@ def same_model(config: DictConfig, recorded: dict, path: Path) -> None:
 
 def from_file(config: DictConfig, path: Path) -> nn.Module:
     """A plain model with an export's or timm's weights: W + C is in them already, nothing is conditioned."""
-    model = vision_models.build(config)
+    model = tasks.plain_model(config)
     try:
         state = load_state_dict(str(path), weights_only=True)
     except Exception as error:  # whatever torch's and safetensors' readers raise, these are no weights

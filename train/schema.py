@@ -11,6 +11,8 @@ from typing import Any
 from hydra.core.config_store import ConfigStore
 from omegaconf import MISSING
 
+from train import schema_language
+
 RESULT_KEYS = (
     "task", "model", "dataset", "conditioning", "optimizer", "schedule", "ema", "batch_size", "evaluate", "seed",
 )  # fmt: skip
@@ -105,7 +107,7 @@ class Optimizer:
 class Schedule:
     """Length and learning rate; durations are in steps or in epochs, exactly one."""
 
-    name: str = "cosine"  # cosine | constant
+    name: str = "cosine"  # cosine | constant | triangle
     steps: int | None = None
     epochs: float | None = None
     warmup_steps: int | None = None
@@ -118,6 +120,9 @@ class Schedule:
     cooldown_epochs: float | None = None
     lag: int | None = None  # steps or epochs (`per`) that the rate comes late: 1 where it is set at the end of each
     scale_bounds: bool | None = None  # warmup_lr and min_lr scale with the batch as lr does
+    hours: float | None = None  # a budget of the clock in place of steps or epochs (train/budget.py)
+    start: float | None = None  # triangle: the factor on the rate at the first step (0.25) ...
+    peak: float | None = None  # ... which has grown to 1 at this share of the run (0.75) and falls to 0 at its end
 
 
 @dataclass
@@ -191,6 +196,7 @@ class Config:
     runtime: Runtime = field(default_factory=Runtime)
     seed: int = 0
     data_root: str | None = None
+    corpus: str | None = None  # the folder of a packed corpus; None: <output_root>/corpus/<name>-<digest>
     output_root: str = "outputs"
     mode: str = "train"  # train | evaluate
     checkpoint: str | None = None  # evaluate: the weights to evaluate (train/evaluation.py)
@@ -207,11 +213,12 @@ CHOICES = {
     "optimizer.lr_scaling": ("absolute", "linear"),
     "optimizer.no_decay": ("1d", "none"),
     "dataset.layout": ("folder", "archives", "parquet", "hub"),
-    "schedule.name": ("cosine", "constant"),
+    "schedule.name": ("cosine", "constant", "triangle"),
     "schedule.per": ("step", "epoch"),
     "runtime.device": ("auto", "cpu", "cuda"),
     "runtime.precision": ("auto", "bf16", "fp16", "fp32"),
     "runtime.wandb": ("offline", "online", "off"),
+    **schema_language.CHOICES,
 }
 
 
@@ -222,3 +229,8 @@ def register() -> None:
     store.store(group="task", name="classification_schema", node=Classification)
     store.store(group="model", name="model_schema", node=Model)
     store.store(group="dataset", name="images_schema", node=Images)
+    store.store(group="task", name="language_modeling_schema", node=schema_language.LanguageModeling)
+    store.store(group="task", name="glue_schema", node=schema_language.GlueTask)
+    store.store(group="model", name="crammed_bert_schema", node=schema_language.CrammedBert)
+    store.store(group="dataset", name="text_schema", node=schema_language.Text)
+    store.store(group="dataset", name="glue_data_schema", node=schema_language.Glue)

@@ -13,7 +13,7 @@ from typing import IO
 from omegaconf import DictConfig
 
 from train.compose import distinguishing, expand, resolve, result_changing
-from train.data.presence import layout, missing
+from train.data.presence import lacking_of
 from train.errors import FAILED, RESUME, UserError
 from train.folder import check_unchanged, check_writable, run_folder, summary
 from train.launch import threads
@@ -50,7 +50,7 @@ def planned(words: list[str]) -> list[Job]:
         config = resolve(run)
         job = Job(run, config, run_folder(config, distinguishing(run)))
         check_unchanged(job.folder, config)
-        if not config.runtime.dry and (lacking := missing(config.dataset.name, config.data_root, layout(config))):
+        if not config.runtime.dry and (lacking := lacking_of(config)):
             raise UserError(lacking)
         if job.config.mode == "train":
             check_writable(job.folder)

@@ -81,6 +81,15 @@ def missing_class_folders(folder: Path) -> str | None:
     return None
 
 
+def lacking_of(config: DictConfig) -> str | None:
+    """What has to be done before a run's data can be read, in one line, or None."""
+    if config.task.name in ("language_modeling", "glue"):
+        from train.data import presence_language
+
+        return presence_language.missing(config)
+    return missing(config.dataset.name, config.data_root, layout(config))
+
+
 def layout(config: DictConfig) -> str:
     """The layout that a config asks for; sets of other kinds have one and no key for it."""
     return config.dataset.layout if "layout" in config.dataset else "folder"

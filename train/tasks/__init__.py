@@ -8,6 +8,18 @@
 | `loss(model, batch)` | the mean loss of a micro-batch |
 | `evaluate(model)` | name → number, over all ranks |
 | `probe_batch(size)` | a fixed batch of inputs and labels for diagnostics |
+
+A task may also have
+
+| member | meaning |
+|---|---|
+| `start(model)` | put weights from elsewhere into the fresh model |
+| `follow(spent)` | be told how to ask for the share of the run's budget that is spent |
+| `seen()` | name → number of what it has used so far, for the record (`samples`, where steps differ in size) |
+| `state()`, `load(state)` | what a checkpoint keeps of it |
+| `write_predictions(model, folder)` | `predictions=` of an evaluation, where it is a test set without labels |
+| `exhausted` | whether the run ends after this step whatever its budget |
+| `probe_loss(model, batch)` | the loss of a probe batch, where it is no plain cross-entropy |
 """
 
 from typing import TYPE_CHECKING
@@ -28,7 +40,23 @@ def build(config: DictConfig, place: "Place"):
         from train.tasks.classification import Classification
 
         return Classification(config, place)
-    raise UserError(f"unknown task.name={config.task.name!r}: there is: classification")
+    if config.task.name == "language_modeling":
+        from train.tasks.language_modeling import LanguageModeling
+
+        return LanguageModeling(config, place)
+    if config.task.name == "glue":
+        from train.tasks.glue import Glue
+
+        return Glue(config, place)
+    raise UserError(f"unknown task.name={config.task.name!r}: there are: classification, language_modeling, glue")
+
+
+def plain_model(config: DictConfig) -> nn.Module:
+    """The config's model, freshly initialised, not conditioned."""
+    from train.tasks import language_models, vision_models
+
+    language = config.task.name in ("language_modeling", "glue")
+    return (language_models if language else vision_models).build(config)
 
 
 def build_model(config: DictConfig) -> nn.Module:
@@ -37,9 +65,7 @@ def build_model(config: DictConfig) -> nn.Module:
     Raises:
         UserError: the library or the conditioning refuses what the config asks for.
     """
-    from train.tasks import vision_models
-
-    model = vision_models.build(config)
+    model = plain_model(config)
     try:
         return specattn.condition(model, **config.conditioning)
     except ValueError as error:
