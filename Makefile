@@ -74,6 +74,27 @@ imagenet-xcit: $(STAMP) ## ImageNet, XCiT-M (SCALE=reduced: CIFAR-10, a small XC
 imagenet-davit: $(STAMP) ## ImageNet, DaViT-B (SCALE=reduced: CIFAR-10, a small DaViT)
 	@$(call row,imagenet_davit)
 
+##@ The GLUE row: pre-training, then the nine tasks
+.PHONY: glue glue-pretrain glue-finetune
+glue: glue-pretrain glue-finetune ## Both, without and with conditioning (SCALE=reduced: a small model on 14 books)
+
+# Once for each value of lambda, with seed 0; the text is packed first, into a cache below the output root.
+glue-pretrain: $(STAMP) ## Pre-train crammed BERT (RECIPE=legacy, or current; paper scale: 24 hours on one GPU each)
+	@$(PY) -m scripts.make_corpus experiment=$(PRETRAINING) $(TEXT) $(filter output_root=%,$(ARGS)) && \
+	  $(PY) -m train -m experiment=$(PRETRAINING) conditioning=$(METHOD) conditioning.lam=$(LAM) seed=0 $(TEXT) \
+	  runtime.devices=$(DEVICES) runtime.jobs=$(JOBS) $(ARGS)
+
+glue-finetune: $(STAMP) ## Fine-tune from the checkpoints that are there (TASKS=cola,rte; none: all the data root has)
+	@$(PY) -m scripts.glue_finetune --scale $(SCALE) --tasks '$(TASKS)' --seeds $(SEEDS) --method $(METHOD) \
+	  --lam $(LAM) --recipe $(RECIPE) runtime.devices=$(DEVICES) runtime.jobs=$(JOBS) $(ARGS)
+
+TASKS ?=
+RECIPE ?= legacy
+PRETRAINING = $(SCALE)/glue_pretrain$(if $(filter paper,$(SCALE)),_$(RECIPE))
+# Where the data root has no books, the reduced pre-training reads text that the project makes itself.
+TEXT = $(shell [ '$(SCALE)' != reduced ] || [ -d "$$DATA_ROOT/text/gutenberg" ] || \
+  echo dataset=text_made)
+
 ##@ Data
 .PHONY: check-data
 ROW ?= imagenet-vit

@@ -137,9 +137,9 @@ def _cuts(source: Source, documents: str) -> Iterator[int]:
         place = UNIT_BYTES
         while place < source.bytes:
             file.seek(place)
-            for line in iter(file.readline, b""):
-                if documents == "line" or not line.strip():
-                    break
+            file.readline()  # the rest of a line: it may be its end alone, which is no blank line
+            while documents == "paragraph" and file.readline().strip():
+                pass
             place = file.tell()
             if place < source.bytes:
                 yield place
