@@ -35,6 +35,7 @@ help: ## This text
 	  '  SEEDS=$(SEEDS)          comma-separated' \
 	  '  DEVICES=$(DEVICES)        GPUs (or CPU processes) for each run' \
 	  '  JOBS=$(JOBS)           runs side by side' \
+	  '  TASKS= RECIPE=$(RECIPE)   GLUE: cola,rte,... and the version of the pre-training (legacy, current)' \
 	  '  DATA_ROOT=         the folder that holds imagenet/, cifar10/, ... (README.md, Data)' \
 	  '  ARGS=              anything for Hydra, as ARGS="optimizer.lr=1e-3 runtime.wandb=online"'
 
@@ -80,7 +81,8 @@ glue: glue-pretrain glue-finetune ## Both, without and with conditioning (SCALE=
 
 # Once for each value of lambda, with seed 0; the text is packed first, into a cache below the output root.
 glue-pretrain: $(STAMP) ## Pre-train crammed BERT (RECIPE=legacy, or current; paper scale: 24 hours on one GPU each)
-	@$(PY) -m scripts.make_corpus experiment=$(PRETRAINING) $(TEXT) $(filter output_root=%,$(ARGS)) && \
+	@$(PY) -m scripts.make_corpus experiment=$(PRETRAINING) $(TEXT) \
+	  $(filter output_root=% corpus=% dataset.% model.%,$(ARGS)) && \
 	  $(PY) -m train -m experiment=$(PRETRAINING) conditioning=$(METHOD) conditioning.lam=$(LAM) seed=0 $(TEXT) \
 	  runtime.devices=$(DEVICES) runtime.jobs=$(JOBS) $(ARGS)
 
@@ -92,8 +94,7 @@ TASKS ?=
 RECIPE ?= legacy
 PRETRAINING = $(SCALE)/glue_pretrain$(if $(filter paper,$(SCALE)),_$(RECIPE))
 # Where the data root has no books, the reduced pre-training reads text that the project makes itself.
-TEXT = $(shell [ '$(SCALE)' != reduced ] || [ -d "$$DATA_ROOT/text/gutenberg" ] || \
-  echo dataset=text_made)
+TEXT = $$([ '$(SCALE)' != reduced ] || [ -d "$$DATA_ROOT/text/gutenberg" ] || echo dataset=text_made)
 
 ##@ Data
 .PHONY: check-data

@@ -1,8 +1,17 @@
 """What the language tests share: a little text of the project's own, and words of tiny runs on it."""
 
+import copy
+import functools
+
+from omegaconf import OmegaConf
+
 from train.compose import resolve
 from train.data.corpus import made
+from train.distributed import join
+from train.loop import Run, steps
+from train.record import Record
 from train.schema_language import Text
+from train.signals import StopFlag
 
 MODEL = [
     "model.vocabulary=300",
@@ -57,6 +66,38 @@ def pretraining(tmp_path, *words):
     ]
 
 
+@functools.cache
+def _composed(experiment):
+    return resolve([experiment])
+
+
 def config_of(words):
-    """The config, with nothing of this machine in it."""
-    return resolve(words)
+    """The config of an experiment with `key=value` words; composed once for each experiment, which takes longest."""
+    config = copy.deepcopy(_composed(words[0]))
+    for word in words[1:]:
+        key, _, value = word.partition("=")
+        if key == "conditioning":
+            config.conditioning |= {"off": {"lam": 0.0}, "svd": {"method": "svd", "lam": 1.0}}[value]
+            continue
+        OmegaConf.update(config, key, OmegaConf.from_dotlist([f"value={value}"]).value)
+        if key in ("model.vocabulary", "model.length"):  # which the data sets take from the model
+            name = key.removeprefix("model.")
+            if name in config.dataset:
+                config.dataset[name] = config.model[name]
+    return config
+
+
+def build(words, folder):
+    """A run in a folder, nothing of it begun."""
+    config = config_of(words)
+    folder.mkdir(parents=True, exist_ok=True)
+    return Run(config, Record(folder, config, join("cpu")), join("cpu"), StopFlag())
+
+
+def trained(words, folder):
+    """A run that has taken all its steps and says so in its summary."""
+    run = build(words, folder)
+    for _ in steps(run):
+        pass
+    run.record.summary("complete", metrics=run.metrics, primary=run.task.primary)
+    return run

@@ -7,9 +7,10 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 import torch
-from language import MODEL, RUNTIME, books, config_of, pretraining
+from language import MODEL, RUNTIME, books, build, config_of, pretraining, trained
 
 import specattn
+from scripts import glue_finetune
 from specattn.models import crammed_bert
 from train import checkpoint
 from train.command import main
@@ -18,13 +19,11 @@ from train.data.corpus import wordpiece
 from train.data.glue import metrics, reading
 from train.data.glue.features import Features
 from train.data.glue.tables import AVERAGED, TABLES
+from train.data.presence import lacking_of
 from train.distributed import Place, join
 from train.errors import USAGE, UserError
 from train.folder import run_folder
-from train.loop import Run
-from train.record import Record
 from train.schema_language import Glue as Options
-from train.signals import StopFlag
 from train.tasks.glue import Glue
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*is not defined.*:UserWarning")
@@ -100,11 +99,9 @@ def root(tmp_path_factory):
     for name in TABLES:
         write_task(folder, name)
     books(folder / "text")
-    for conditioning in ("off", "svd"):
-        assert main(pretraining(folder, "schedule.steps=4", "evaluate.steps=4", f"conditioning={conditioning}")) == 0
+    for conditioning, tag in (("off", "baseline"), ("svd", "svd-lam1")):
         words = pretraining(folder, "schedule.steps=4", "evaluate.steps=4", f"conditioning={conditioning}")
-        run = run_folder(resolve(words), distinguishing(words))
-        run.parent.rename(run.parent.with_name("baseline" if conditioning == "off" else "svd-lam1"))
+        trained(words, folder / "outputs/reduced/glue_pretrain" / tag / "seed0")
     return folder
 
 
@@ -121,12 +118,6 @@ def finetuning(root, name, *words):
         "schedule.epochs=1",
         *words,
     ]
-
-
-def build(words, folder):
-    config = config_of(words)
-    folder.mkdir(parents=True, exist_ok=True)
-    return Run(config, Record(folder, config, join("cpu")), join("cpu"), StopFlag())
 
 
 def read(root, name, split="train", **more):
@@ -256,26 +247,34 @@ def test_batches_are_padded_and_shortened():
 
 
 @pytest.mark.parametrize("name", TABLES)
-def test_each_task_fine_tunes_and_predicts(root, name, tmp_path, capsys):
-    words = finetuning(root, name)
-    assert main(words) == 0
-    folder = run_folder(resolve(words), distinguishing(words))
-    summary = json.loads((folder / "summary.json").read_text())
+def test_each_task_fine_tunes_and_predicts(root, name, tmp_path):
+    run = trained(finetuning(root, name), tmp_path / "run")
     table = TABLES[name]
-    assert summary["primary"] == table.metric
-    assert summary["steps"] == 3
+    assert run.task.primary == table.metric
+    assert run.length.steps == 3
     for suffix in table.dev:
-        assert {table.metric + suffix, "majority" + suffix, "loss" + suffix} <= summary["metrics"].keys()
-    capsys.readouterr()
-    assert main([*words, "mode=evaluate", f"predictions={tmp_path}"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert {key: found[key] for key in summary["metrics"]} == summary["metrics"]
+        assert {table.metric + suffix, "majority" + suffix, "loss" + suffix} <= run.metrics.keys()
+    run.task.write_predictions(run.model.eval(), tmp_path)
     for server in table.tests:
         lines = (tmp_path / f"{server}.tsv").read_text().splitlines()
         assert lines[0] == "index\tprediction"
         assert [line.split("\t")[0] for line in lines[1:]] == ["0", "1", "2", "3", "4"]
         answers = [line.split("\t")[1] for line in lines[1:]]
         assert all(answer in table.labels if table.labels else 0 <= float(answer) <= 5 for answer in answers)
+
+
+def test_the_command_line_fine_tunes_and_evaluates_the_last_epoch(root, tmp_path, capsys):
+    words = finetuning(root, "cola", "schedule.epochs=2", "optimizer.lr=1e-2")
+    assert main(words) == 0
+    folder = run_folder(resolve(words), distinguishing(words))
+    summary = json.loads((folder / "summary.json").read_text())
+    assert summary["step"] == 6
+    capsys.readouterr()
+    assert main([*words, "mode=evaluate", f"predictions={tmp_path}"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["step"] == 6
+    assert {key: found[key] for key in summary["metrics"]} == summary["metrics"]
+    assert len((tmp_path / "CoLA.tsv").read_text().splitlines()) == 6
 
 
 def test_fine_tuning_begins_with_w_and_the_same_c(root, tmp_path):
@@ -314,23 +313,37 @@ def test_what_cannot_be_fine_tuned_is_one_line(root, tmp_path, capsys):
     newest = sorted((root / "outputs/reduced/glue_pretrain/baseline/seed0").glob("checkpoint-*.pt"))[-1]
     other = tmp_path / "other"
     write_task(other, "cola")
+    for word, said in (
+        ("task.pretrained_seed=7", "seed7 is not there: run it first"),
+        ("task.pretrained=/nowhere.pt", "task.pretrained=/nowhere.pt"),
+        (f"data_root={other}", "glue/RTE lacks train.tsv"),
+    ):
+        assert said in lacking_of(config_of(finetuning(root, "rte", word)))
+    for word, said in (
+        (f"task.pretrained={newest}", "conditioning.lam: 0.0 there, 1.0 asked"),
+        ("model.depth=3", "model.depth: 2 there, 3 asked"),
+        ("dataset.rows=[2490,277]", "24 rows, the published file 2490"),
+        ("dataset.train_size=25", "there are 24 rows"),
+        ("dataset.length=17", "16 positions"),
+        ("dataset.classes=3", "rte has 2"),
+    ):
+        with pytest.raises(UserError, match=said):
+            Glue(config_of(finetuning(root, "rte", "conditioning=svd", word)), join("cpu"))
     for words, said in (
         (finetuning(root, "rte", "conditioning=identity"), "is not there: run it first"),
-        (finetuning(root, "rte", "task.pretrained_seed=7"), "seed7 is not there"),
-        (finetuning(root, "rte", "task.pretrained=/nowhere.pt"), "task.pretrained=/nowhere.pt"),
-        (finetuning(root, "rte", f"task.pretrained={newest}", "conditioning=svd"), "conditioning.lam"),
-        (finetuning(root, "rte", "model.depth=3"), "model.depth: 2 there, 3 asked"),
-        (finetuning(root, "rte", "dataset.rows=[2490,277]"), "24 rows, the published file 2490"),
-        (finetuning(root, "rte", "dataset.train_size=25"), "there are 24 rows"),
-        (finetuning(root, "rte", "dataset.length=17"), "16 positions"),
-        (finetuning(root, "rte", "dataset.classes=3"), "rte has 2"),
-        (finetuning(root, "rte", f"data_root={other}"), "glue/RTE lacks train.tsv"),
         (finetuning(root, "rtee"), "did you mean 'reduced/glue_rte'"),
     ):
         assert main(words) == USAGE, words
         lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("error: ")]
-        assert len(lines) == 1, words
+        assert len(lines) == 1
         assert said in lines[0]
+    assert glue_finetune.main(["--tasks", "colla"]) == USAGE
+    assert "did you mean 'cola'" in capsys.readouterr().err
+    words = ["--scale", "reduced", f"data_root={tmp_path}", f"output_root={root / 'outputs'}"]
+    assert glue_finetune.main(words) == USAGE
+    assert "no task of GLUE is there" in capsys.readouterr().err
+    assert glue_finetune.main([*words, "--tasks", "rte", "--lam", "3", f"data_root={root}"]) == USAGE
+    assert "run it first" in capsys.readouterr().err
 
 
 def test_two_devices_see_the_same_dev_set(root, monkeypatch):

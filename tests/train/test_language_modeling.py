@@ -1,28 +1,28 @@
 """Pre-training: masks, the ramp, the weighting, budgets of steps and hours, exact resumes, the held-out loss."""
 
+import itertools
 import json
 import math
 import signal
-import time
+import types
 
 import pytest
 import torch
-from language import books, config_of, pretraining
+from language import books, build, config_of, pretraining
 from torch.nn import functional as F
 
 import train.loop
 from train import checkpoint
 from train.command import main
 from train.compose import distinguishing, resolve
+from train.data.presence import lacking_of
 from train.distributed import Place, join
 from train.errors import RESUME, USAGE, UserError
 from train.folder import run_folder
-from train.loop import Run, steps
-from train.optimizer import NOMINAL
+from train.loop import steps
 from train.randomness import generator
-from train.record import Record
 from train.record_files import read_metrics
-from train.signals import StopFlag
+from train.tasks import build_model
 from train.tasks.language_modeling import LanguageModeling
 from train.tasks.masking import chosen_by_chance, chosen_by_count, corrupted
 
@@ -37,12 +37,6 @@ def root(tmp_path_factory):
 
 def task(words, place=None):
     return LanguageModeling(config_of(words), place or join("cpu"))
-
-
-def build(words, folder):
-    config = config_of(words)
-    folder.mkdir(parents=True, exist_ok=True)
-    return Run(config, Record(folder, config, join("cpu")), join("cpu"), StopFlag())
 
 
 def test_masks_of_the_legacy_rule():
@@ -117,7 +111,7 @@ def test_the_rate_is_a_triangle_over_the_budget(root):
     assert rates == pytest.approx([0.25e-3, 0.5e-3, 1e-3, 0.4e-3, 0.04e-3])
 
 
-def test_a_run_ends_below_nothing_learned_and_its_record_has_both_figures(root, capsys):
+def test_a_run_learns_and_its_record_has_both_figures(root):
     words = pretraining(root, "schedule.steps=60", "evaluate.steps=30", "optimizer.lr=1e-2", "conditioning=svd")
     assert main(words) == 0
     folder = run_folder(resolve(words), distinguishing(words))
@@ -166,23 +160,25 @@ def test_a_stopped_and_resumed_run_is_the_run_left_alone(root, tmp_path, monkeyp
     assert all(session["bit_identical"] for session in environment["sessions"])
 
 
-def test_a_budget_of_hours_ends_by_the_clock_which_a_resume_continues(root, tmp_path, capsys):
+def test_a_budget_of_hours_ends_by_the_clock_which_a_resume_continues(root, tmp_path, capsys, monkeypatch):
+    """On a clock that advances by a hundredth of a second each time it is asked, twice a step."""
     (tmp_path / "text").symlink_to(root / "text")
     hours = 0.4 / 3600
     words = pretraining(tmp_path, "schedule.steps=null", f"schedule.hours={hours}", "evaluate.steps=1000000")
-    began = time.monotonic()
+    clock = itertools.count()
+    monkeypatch.setattr(train.loop, "time", types.SimpleNamespace(perf_counter=lambda: next(clock) / 100))
     assert main(words) == 0
-    assert time.monotonic() - began < 20
     assert "not bit-identical" in capsys.readouterr().err
     folder = run_folder(resolve(words), distinguishing(words))
     summary = json.loads((folder / "summary.json").read_text())
     assert summary["status"] == "complete"
-    assert summary["step"] == summary["steps"] < NOMINAL
-    assert 0.4 <= summary["timing"]["seconds"] < 2
+    assert summary["step"] == summary["steps"] == 40
+    assert summary["timing"]["seconds"] == pytest.approx(0.4)
     assert "gain" in summary["metrics"]
     assert json.loads((folder / "environment.json").read_text())["sessions"][0]["bit_identical"] is False
     rates = [event["lr"] for event in read_metrics(folder / "metrics.jsonl") if event["event"] == "train"]
-    assert max(rates) > 3 * rates[-1]
+    triangle = [0.25 + 0.75 * step / 30 if step < 30 else (40 - step) / 10 for step in range(1, 40, 2)]
+    assert [rate / 2e-3 for rate in rates] == pytest.approx(triangle, abs=1e-6)
 
     run = build(words, tmp_path / "resumed")
     state = checkpoint.load(checkpoint.checkpoints(folder)[-1])
@@ -190,7 +186,7 @@ def test_a_budget_of_hours_ends_by_the_clock_which_a_resume_continues(root, tmp_
     run.load(state)
     assert run.budget.spent(run) == pytest.approx(0.39 / 0.4)
     assert run.budget.open
-    assert len(list(steps(run))) < 20
+    assert len(list(steps(run))) == 1
     assert not run.budget.open
     state["seconds"] = 0.41
     run = build(words, tmp_path / "over")
@@ -207,20 +203,22 @@ def test_a_run_ends_where_the_micro_batches_are_used_up(root, tmp_path):
 
 def test_what_cannot_be_run_is_one_line(root, tmp_path, capsys):
     for word, said in (
-        ("batch_size=18", "task.ramp.unit"),
-        ("task.ramp.micro_steps=5", "task.ramp"),
         ("task.masking=both", "legacy, current"),
         ("schedule.warmup_steps=3", "without warm-up"),
         ("schedule.hours=1", "exactly one"),
-        ("model.heads=3", "not divisible"),
-        (f"dataset.folder={tmp_path / 'none'}", "text_made"),
-        (f"corpus={tmp_path / 'none'}", "make_corpus"),
         ("task.share=2", "task.share"),
     ):
-        assert main([*pretraining(root), f"output_root={tmp_path / 'o'}", word]) == USAGE, word
-        lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("error: ")]
-        assert len(lines) == 1, word
-        assert said in lines[0]
+        with pytest.raises(UserError, match=said):
+            resolve(["experiment=reduced/glue_pretrain", word])
+    for word, said in (("batch_size=18", "task.ramp.unit"), ("task.ramp.micro_steps=5", "task.ramp: give one")):
+        with pytest.raises(UserError, match=said):
+            task(pretraining(root, word))
+    with pytest.raises(UserError, match="not divisible"):
+        build_model(config_of(pretraining(root, "model.heads=3")))
+    for word, said in ((f"dataset.folder={tmp_path / 'none'}", "text_made"), (f"corpus={tmp_path}", "make_corpus")):
+        assert said in lacking_of(config_of(pretraining(root, f"output_root={tmp_path}", word)))
+    assert main(["experiment=reduced/glue_pretrain", f"dataset.folder={tmp_path}", f"output_root={tmp_path}"]) == USAGE
+    assert len([line for line in capsys.readouterr().err.splitlines() if line.startswith("error: ")]) == 1
 
 
 def test_text_too_large_to_be_packed_in_a_run_is_refused(root, tmp_path, monkeypatch):
