@@ -39,11 +39,13 @@ def evaluate(config: DictConfig, record: Record, place: Place) -> dict[str, floa
     task = tasks.build(config, place)
     model, about = weights(config, record.folder)
     model.to(place.device).eval()
-    rows_asked = (config.per_class or config.predictions) and not hasattr(task, "write_predictions")
-    details: list[torch.Tensor] | None = [] if rows_asked else None
+    images = config.task.name == "classification"
+    if (config.per_class and not images) or (config.predictions and not (images or hasattr(task, "write_predictions"))):
+        raise UserError(f"per_class and predictions: task {config.task.name!r} has none")
+    details: list[torch.Tensor] | None = [] if images and (config.per_class or config.predictions) else None
     with Precision(config.runtime.precision, place.device).autocast():
         metrics = task.evaluate(model, **({} if details is None else {"details": details}))
-        if config.predictions and details is None:  # a task with a test set without labels
+        if config.predictions and not images:  # a test set without labels
             task.write_predictions(model, Path(config.predictions).expanduser())
     found = {**about, **metrics}
     if details is not None:

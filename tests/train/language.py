@@ -95,9 +95,10 @@ def build(words, folder):
 
 
 def trained(words, folder):
-    """A run that has taken all its steps and says so in its summary."""
+    """A run that has taken all its steps; one below the output root says so in its summary."""
     run = build(words, folder)
     for _ in steps(run):
         pass
-    run.record.summary("complete", metrics=run.metrics, primary=run.task.primary)
+    if folder.is_relative_to(run.config.output_root):
+        run.record.summary("complete", metrics=run.metrics, primary=run.task.primary)
     return run

@@ -342,7 +342,8 @@ def test_what_cannot_be_fine_tuned_is_one_line(root, tmp_path, capsys):
     words = ["--scale", "reduced", f"data_root={tmp_path}", f"output_root={root / 'outputs'}"]
     assert glue_finetune.main(words) == USAGE
     assert "no task of GLUE is there" in capsys.readouterr().err
-    assert glue_finetune.main([*words, "--tasks", "rte", "--lam", "3", f"data_root={root}"]) == USAGE
+    words = ["--scale", "reduced", f"data_root={root}", f"output_root={root / 'outputs'}"]
+    assert glue_finetune.main([*words, "--tasks", "rte", "--lam", "3"]) == USAGE
     assert "run it first" in capsys.readouterr().err
 
 
