@@ -41,6 +41,7 @@ help: ## This text
 	  '  DEVICES=$(DEVICES)        GPUs (or CPU processes) for each run' \
 	  '  JOBS=$(JOBS)           runs side by side' \
 	  '  NODES, TIME, PARTITION, SLURM, DRY  what make slurm-<row> asks SLURM for' \
+	  '  TASKS= RECIPE=$(RECIPE)   GLUE: cola,rte,... and the version of the pre-training (legacy, current)' \
 	  '  DATA_ROOT=         the folder that holds imagenet/, cifar10/, ... (README.md, Data)' \
 	  '  ARGS=              anything for Hydra, as ARGS="optimizer.lr=1e-3 runtime.wandb=online"'
 
@@ -108,6 +109,26 @@ slurm-sweep: $(STAMP) ## The same as an array of jobs: ROW=imagenet-vit LAM=0,0.
 
 slurm-%: $(STAMP) ## Submit a row: slurm-imagenet-vit NODES=1 DEVICES=8 PARTITION=... TIME=24:00:00 (DRY=1 prints)
 	@$(call submit,$*)
+##@ The GLUE row: pre-training, then the nine tasks
+.PHONY: glue glue-pretrain glue-finetune
+glue: glue-pretrain glue-finetune ## Both, without and with conditioning (SCALE=reduced: a small model on 14 books)
+
+# Once for each value of lambda, with seed 0; the text is packed first, into a cache below the output root.
+glue-pretrain: $(STAMP) ## Pre-train crammed BERT (RECIPE=legacy, or current; paper scale: 24 hours on one GPU each)
+	@$(PY) -m scripts.make_corpus experiment=$(PRETRAINING) $(TEXT) \
+	  $(filter output_root=% corpus=% dataset.% model.%,$(ARGS)) && \
+	  $(PY) -m train -m experiment=$(PRETRAINING) conditioning=$(METHOD) conditioning.lam=$(LAM) seed=0 $(TEXT) \
+	  runtime.devices=$(DEVICES) runtime.jobs=$(JOBS) $(ARGS)
+
+glue-finetune: $(STAMP) ## Fine-tune from the checkpoints that are there (TASKS=cola,rte; none: all the data root has)
+	@$(PY) -m scripts.glue_finetune --scale $(SCALE) --tasks '$(TASKS)' --seeds $(SEEDS) --method $(METHOD) \
+	  --lam $(LAM) --recipe $(RECIPE) runtime.devices=$(DEVICES) runtime.jobs=$(JOBS) $(ARGS)
+
+TASKS ?=
+RECIPE ?= legacy
+PRETRAINING = $(SCALE)/glue_pretrain$(if $(filter paper,$(SCALE)),_$(RECIPE))
+# Where the data root has no books, the reduced pre-training reads text that the project makes itself.
+TEXT = $$([ '$(SCALE)' != reduced ] || [ -d "$$DATA_ROOT/text/gutenberg" ] || echo dataset=text_made)
 
 ##@ Data
 .PHONY: check-data

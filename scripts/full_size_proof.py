@@ -145,8 +145,8 @@ STOPPING = """
 import signal, sys
 import train.loop
 update = train.loop.Progress.step
-def step(self, done, loss, lr):
-    update(self, done, loss, lr)
+def step(self, done, *numbers):
+    update(self, done, *numbers)
     if done == 3:
         signal.raise_signal(signal.SIGUSR1)
 train.loop.Progress.step = step

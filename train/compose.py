@@ -27,6 +27,8 @@ PATHS = (
     "output_root",
     "checkpoint",
     "predictions",
+    "corpus",
+    "task.pretrained",
 )  # taken as typed: our own folders' names hold commas and '='
 GROUPS = ("task", "model", "dataset", "conditioning", "optimizer", "schedule", "runtime", "experiment")
 
@@ -230,13 +232,18 @@ def _check(config: DictConfig) -> None:
     if not config.output_root:
         raise UserError("output_root is empty: name the folder that runs are written to")
     for key, unset in {"schedule": False, "evaluate": False, "probe": True}.items():
-        given = [name for name in ("steps", "epochs") if flat[f"{key}.{name}"] is not None]
-        if len(given) == 2 or (not given and not unset):
-            raise UserError(f"{key}: give exactly one of {key}.steps and {key}.epochs")
+        given = [name for name in ("steps", "epochs", "hours") if flat.get(f"{key}.{name}") is not None]
+        if len(given) > 1 or (not given and not unset):
+            hours = " (or schedule.hours)" if key == "schedule" else ""
+            raise UserError(f"{key}: give exactly one of {key}.steps and {key}.epochs{hours}")
         if given and flat[f"{key}.{given[0]}"] <= 0:
             raise UserError(f"{key}.{given[0]}={flat[f'{key}.{given[0]}']}: must be above 0")
     if flat["schedule.warmup_steps"] is not None and flat["schedule.warmup_epochs"] is not None:
         raise UserError("schedule: give one of schedule.warmup_steps and schedule.warmup_epochs")
+    if flat["schedule.hours"] is not None or config.schedule.name == "triangle":
+        extra = [key for key in flat if key.startswith(("schedule.warmup_s", "schedule.warmup_e", "schedule.cooldown"))]
+        if config.schedule.per != "step" or any(flat[key] is not None for key in extra):
+            raise UserError("schedule.hours and schedule=triangle go without warm-up, cooldown and schedule.per=epoch")
     if config.mode == "train" and (config.predictions or config.per_class):
         raise UserError("predictions and per_class are for mode=evaluate")
     if flat["schedule.cooldown_steps"] is not None and flat["schedule.cooldown_epochs"] is not None:

@@ -54,6 +54,8 @@ def length(config: DictConfig) -> str:
     from train.optimizer import Length
 
     schedule, known = config.schedule, config.dataset.get("images")
+    if schedule.hours is not None:
+        return f"{schedule.hours:g} h"
     if not known:
         return f"{schedule.steps}" if schedule.steps is not None else f"{schedule.epochs:g} epochs"
     size = config.dataset.train_size or known[0]

@@ -39,13 +39,16 @@ def evaluate(config: DictConfig, record: Record, place: Place) -> dict[str, floa
     task = tasks.build(config, place)
     model, about = weights(config, record.folder)
     model.to(place.device).eval()
-    details: list[torch.Tensor] | None = [] if config.per_class or config.predictions else None
-    if details is not None and not hasattr(task, "class_names"):
-        raise UserError(f"per_class and predictions are for images, not for {config.experiment}")
+    images = config.task.name == "classification"
+    if (config.per_class and not images) or (config.predictions and not (images or hasattr(task, "write_predictions"))):
+        raise UserError(f"per_class and predictions: task {config.task.name!r} has none")
+    details: list[torch.Tensor] | None = [] if images and (config.per_class or config.predictions) else None
     with Precision(config.runtime.precision, place.device).autocast():
         metrics = task.evaluate(model, **({} if details is None else {"details": details}))
         if hasattr(task, "test"):
             metrics |= task.test(model)
+        if config.predictions and not images:  # a test set without labels
+            task.write_predictions(model, Path(config.predictions).expanduser())
     found = {**about, **metrics}
     if details is not None:
         rows = gathered(torch.cat(details), place)
@@ -67,7 +70,8 @@ def weights(config: DictConfig, folder: Path) -> tuple[nn.Module, dict]:
     asked = config.checkpoint
     if asked and (asked == "timm" or asked.startswith("timm:")):
         return from_hub(config, asked)
-    path = Path(asked).expanduser() if asked else folder / "best.pt"
+    last = config.task.name == "glue" and checkpoint.checkpoints(folder)[-1:]  # its score is the last epoch's
+    path = Path(asked).expanduser() if asked else last[0] if last else folder / "best.pt"
     if not path.exists():
         raise UserError(f"{path} is not there: name the file to evaluate with checkpoint=<file>")
     if path.suffix == ".pt":

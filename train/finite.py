@@ -1,9 +1,15 @@
-"""Which layer was the first to produce a number that is not finite."""
+"""A loss or a weight that is not finite: which layer was the first, under what circumstances, and what helps."""
 
 from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
 
 import torch
 from torch import nn
+
+from train import randomness
+
+if TYPE_CHECKING:
+    from train.loop import Run
 
 
 @torch.no_grad()
@@ -51,3 +57,25 @@ def _tensors(value: object) -> Iterator[torch.Tensor]:
     elif isinstance(value, (list, tuple)):
         for item in value:
             yield from _tensors(item)
+
+
+def explained(run: "Run", batches: list, loss: float, lr: float) -> str:
+    """One line on a loss that is not finite."""
+
+    def again() -> None:
+        for index, batch in enumerate(batches):
+            randomness.seed_everything(run.config.seed, randomness.MODEL, run.step, run.place.rank, index)
+            with run.precision.autocast():
+                run.task.loss(run.model, batch)
+
+    where = first_non_finite(run.model, again)
+    return f"step {run.step + 1}: the loss is {loss}; first in {where}; {circumstances(run, lr)}"
+
+
+def circumstances(run: "Run", lr: float) -> str:
+    """What a divergence usually comes from, and what helps."""
+    conditioning = run.config.conditioning
+    return (
+        f"lr {lr:g}, λ {conditioning.lam:g} ({conditioning.method}), {run.precision.name}: "
+        "lower the learning rate or λ, or clip the gradient"
+    )

@@ -11,7 +11,7 @@ from typing import TextIO
 import yaml
 from omegaconf import DictConfig
 
-from train.compose import flatten, result_changing
+from train.compose import flatten
 from train.errors import UserError
 from train.schema import RESULT_KEYS
 
@@ -54,7 +54,10 @@ def check_unchanged(folder: Path, config: DictConfig) -> None:
     path = folder / "config.yaml"
     if not path.exists():
         return
-    held, asked = flatten(result_changing_of(path)), flatten(result_changing(config))
+    from train.record_files import plain_config  # which imports this module
+
+    recorded = plain_config(config)
+    held, asked = flatten(result_changing_of(path)), flatten({key: recorded[key] for key in RESULT_KEYS})
     changed = [key for key in sorted(held.keys() | asked.keys()) if held.get(key) != asked.get(key)]
     if changed:
         shown = "; ".join(f"{key}: {held.get(key)!r} there, {asked.get(key)!r} asked" for key in changed[:5])

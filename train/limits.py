@@ -3,6 +3,7 @@
 import math
 
 from train.errors import UserError
+from train.schema_language import RANGES as LANGUAGE
 
 # key: (lowest, highest); None where there is no bound. Keys whose value is unset (None) are passed over.
 RANGES: dict[str, tuple[float | None, float | None]] = {
@@ -49,6 +50,7 @@ RANGES: dict[str, tuple[float | None, float | None]] = {
     "task.label_smoothing": (0, 0.999),
     "task.mix_probability": (0, 1),
     "task.mixup": (0, None),
+    **LANGUAGE,
 }
 
 

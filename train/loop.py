@@ -13,13 +13,13 @@ import torch
 from omegaconf import DictConfig
 
 from train import checkpoint, randomness, tasks
+from train.budget import Budget, schedule_of
 from train.distributed import Agreement, Place, barrier, from_first, gathered, peak_memory
 from train.errors import Diverged, Stopped
-from train.finite import first_non_finite
+from train.finite import circumstances, explained
 from train.optimizer import (
     Length,
     Precision,
-    Schedule,
     build_ema,
     build_optimizer,
     in_steps,
@@ -42,19 +42,22 @@ class Run:
         torch.use_deterministic_algorithms(config.runtime.deterministic)
         self.task = tasks.build(config, place)
         self.length = Length.of(config.schedule, self.task.steps_per_epoch)
+        self.budget = Budget(config.schedule)
         self.evaluate_every = in_steps(config.evaluate, self.task.steps_per_epoch)
         self.save_every = config.runtime.save_steps or self.evaluate_every
         self.probe_every = in_steps(config.probe, self.task.steps_per_epoch)
 
         randomness.seed_everything(config.seed, randomness.BUILD)
         self.model = tasks.build_model(config).to(place.device)
+        if hasattr(self.task, "start"):
+            self.task.start(self.model)
         if config.runtime.channels_last:
             self.model.to(memory_format=torch.channels_last)
         self.ema = build_ema(config, self.model, self.task.steps_per_epoch)
         if config.runtime.compile:
             self.model.compile()
         self.optimizer = build_optimizer(config, self.model)
-        self.schedule = Schedule(config, self.optimizer, self.length)
+        self.schedule = schedule_of(config, self.optimizer, self.length)
         self.precision = Precision(config.runtime.precision, place.device)
         self.agreement = Agreement(self.model, place)
 
@@ -65,7 +68,9 @@ class Run:
         self.losses: list[float] = []  # of the steps since the last train event, over all ranks
         self.metrics: dict[str, float] = {}  # of the last evaluation
         self.best: dict | None = None  # the primary metric's best evaluation so far, and its step
-        self.say = Progress(place, self.length)
+        self.say = Progress(place, self.length, self.budget.hours)
+        if hasattr(self.task, "follow"):
+            self.task.follow(lambda: self.budget.spent(self))
 
     def due(self, every: int | None) -> bool:
         """Whether something that happens every so many steps happens now; the last step always counts."""
@@ -79,6 +84,7 @@ class Run:
             "ema": self.ema.module.state_dict() if self.ema else None,
             "optimizer": self.optimizer.state_dict(),
             "scaler": self.precision.scaler.state_dict(),
+            "task": self.task.state() if hasattr(self.task, "state") else None,
             **{name: getattr(self, name) for name in ("step", "seconds", "losses", "metrics", "best")},
         }
 
@@ -90,8 +96,11 @@ class Run:
         self.optimizer.load_state_dict(state["optimizer"])
         if self.precision.scaler.is_enabled() and state["scaler"]:
             self.precision.scaler.load_state_dict(state["scaler"])
+        if hasattr(self.task, "load"):
+            self.task.load(state["task"])
         for name in ("step", "seconds", "losses", "metrics", "best"):
             setattr(self, name, state[name])
+        self.budget.count(self)
 
 
 def train(config: DictConfig, record: Record, place: Place, stop: StopFlag) -> dict[str, float]:
@@ -106,7 +115,7 @@ def train(config: DictConfig, record: Record, place: Place, stop: StopFlag) -> d
     resume(run)
     record.begin(run.step, run.precision.name)
     run.say.start(run.step, f"global batch {config.batch_size}, lr {scaled_lr(config):g}, {run.precision.name}")
-    if note := lr_note(config):
+    for note in filter(None, (lr_note(config), run.budget.note())):
         run.say.line(note)
     record.summary("running", step=run.step)
     if run.step == 0 and run.probe_every:
@@ -140,7 +149,7 @@ def steps(run: Run) -> Iterator[int]:
     run.model.train()
     began = time.perf_counter()
     for batches in run.task.batches(run.step, run.length.steps):
-        lr = run.lr = run.schedule.set(run.step)
+        lr = run.lr = run.schedule.set(run.budget.position(run))
         loss, asked = torch.zeros((), device=place.device), float(run.stop.asked)
         for index, batch in enumerate(batches):
             randomness.seed_everything(config.seed, randomness.MODEL, run.step, place.rank, index)
@@ -170,7 +179,8 @@ def steps(run: Run) -> Iterator[int]:
         run.losses.append(mean)
         now = time.perf_counter()
         run.seconds += now - began
-        run.say.step(run.step, mean, lr)
+        run.budget.count(run)
+        run.say.step(run.step, mean, lr, run.seconds)
 
         if run.due(config.runtime.log_steps):
             log(run, lr)
@@ -185,11 +195,13 @@ def steps(run: Run) -> Iterator[int]:
             raise Stopped(f"stopped after step {run.step}: the same command goes on from there")
         began = time.perf_counter()
         yield run.step
+        if run.step >= run.length.steps:  # where a clock or the data decides, it was not known before
+            return
 
 
 def log(run: Run, lr: float) -> None:
     """Record the mean loss of the steps since the last time."""
-    run.record.log("train", run.step, timing(run), loss=math.fsum(run.losses) / len(run.losses), lr=lr)
+    run.record.log("train", run.step, timing(run), loss=math.fsum(run.losses) / len(run.losses), lr=lr, **seen(run))
     run.losses.clear()
 
 
@@ -245,11 +257,17 @@ def save(run: Run) -> None:
     barrier(run.place)  # nobody leaves before the checkpoint is there
 
 
+def seen(run: Run) -> dict:
+    """What a task says of the data that it has used so far, where it counts that itself."""
+    return run.task.seen() if hasattr(run.task, "seen") else {}
+
+
 def timing(run: Run) -> dict:
     """What a clock and an allocator say."""
+    samples = seen(run).get("samples", run.step * run.config.batch_size)
     return {
         "seconds": run.seconds,
-        "samples_per_second": run.step * run.config.batch_size / run.seconds,
+        "samples_per_second": samples / run.seconds,
         "peak_memory_bytes": peak_memory(run.place),
     }
 
@@ -258,33 +276,12 @@ def totals(run: Run) -> dict:
     """What summary.json says of a run so far."""
     return {
         "step": run.step,
-        "steps": run.length.steps,
+        "steps": None if run.budget.open else run.length.steps,
         "epochs": run.step / run.length.steps_per_epoch,
+        **seen(run),
         "parameters": sum(parameter.numel() for parameter in run.model.parameters()),
         "primary": getattr(run.task, "reported", run.task.primary),
         "metrics": run.metrics,
         "best": run.best,
         "timing": timing(run),
     }
-
-
-def explained(run: Run, batches: list, loss: float, lr: float) -> str:
-    """One line on a loss that is not finite."""
-
-    def again() -> None:
-        for index, batch in enumerate(batches):
-            randomness.seed_everything(run.config.seed, randomness.MODEL, run.step, run.place.rank, index)
-            with run.precision.autocast():
-                run.task.loss(run.model, batch)
-
-    where = first_non_finite(run.model, again)
-    return f"step {run.step + 1}: the loss is {loss}; first in {where}; {circumstances(run, lr)}"
-
-
-def circumstances(run: Run, lr: float) -> str:
-    """What a divergence usually comes from, and what helps."""
-    conditioning = run.config.conditioning
-    return (
-        f"lr {lr:g}, λ {conditioning.lam:g} ({conditioning.method}), {run.precision.name}: "
-        "lower the learning rate or λ, or clip the gradient"
-    )

@@ -14,6 +14,8 @@ from torch import nn
 
 from train.errors import UserError
 
+NOMINAL = 1_000_000  # steps that a run by the clock counts as for its schedule (train/budget.py)
+
 
 @dataclass(frozen=True)
 class Length:
@@ -25,6 +27,8 @@ class Length:
     @classmethod
     def of(cls, schedule: DictConfig, steps_per_epoch: int) -> "Length":
         """The length that `schedule.steps` or `schedule.epochs` asks for, and the cooldown after it."""
+        if schedule.hours is not None:
+            return cls(NOMINAL, steps_per_epoch)
         cooldown = in_steps(schedule, steps_per_epoch, "cooldown_") or 0
         return cls(in_steps(schedule, steps_per_epoch) + cooldown, steps_per_epoch)
 

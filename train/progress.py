@@ -19,8 +19,8 @@ def clock(seconds: float) -> str:
 class Progress:
     """A line that is rewritten on a terminal, and written anew every ten seconds elsewhere; rank 0 only."""
 
-    def __init__(self, place: "Place", length: "Length") -> None:
-        self.speaks, self.length = place.first, length
+    def __init__(self, place: "Place", length: "Length", hours: float | None = None) -> None:
+        self.speaks, self.length, self.hours = place.first, length, hours
         self.live = sys.stderr.isatty()
         self.began = self.shown = time.monotonic()
         self.first = 0
@@ -28,17 +28,21 @@ class Progress:
     def start(self, step: int, what: str) -> None:
         """Announce the run and start its clock."""
         goes = f"from step {step} " if step else ""
-        self.line(f"training {goes}to step {self.length.steps} ({self.length.steps_per_epoch} an epoch), {what}")
+        goal = f"to step {self.length.steps}" if self.hours is None else f"for {self.hours:g} h"
+        self.line(f"training {goes}{goal} ({self.length.steps_per_epoch} an epoch), {what}")
         self.first, self.began = step, time.monotonic()
 
-    def step(self, step: int, loss: float, lr: float) -> None:
-        """Show a completed step, where the last one shown is old enough."""
+    def step(self, step: int, loss: float, lr: float, seconds: float = 0.0) -> None:
+        """Show a completed step, where the last one shown is old enough; `seconds` are spent of a budget of hours."""
         now = time.monotonic()
         if not self.speaks or now - self.shown < (0.5 if self.live else 10):
             return
         self.shown = now
-        left = (now - self.began) / (step - self.first) * (self.length.steps - step)
-        text = f"step {step}/{self.length.steps}  loss {loss:.4f}  lr {lr:.2e}  left {clock(left)}"
+        if self.hours is None:
+            left, goal = (now - self.began) / (step - self.first) * (self.length.steps - step), f"/{self.length.steps}"
+        else:
+            left, goal = max(0.0, 3600 * self.hours - seconds), ""
+        text = f"step {step}{goal}  loss {loss:.4f}  lr {lr:.2e}  left {clock(left)}"
         print(
             f"\r\033[K{text}" if self.live else text,
             end="" if self.live else "\n",

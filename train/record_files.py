@@ -39,6 +39,10 @@ def plain_config(config: DictConfig) -> dict:
     values["checkpoint"] = scrubbed(values["checkpoint"], config) if values["checkpoint"] else None
     values["data_root"] = "${DATA_ROOT}" if values["data_root"] else None
     values["output_root"] = "${OUTPUT_ROOT}"
+    values["corpus"] = scrubbed(values["corpus"], config) if values["corpus"] else None
+    for part, key in (("task", "pretrained"), ("dataset", "folder"), ("dataset", "filter_tokenizer")):
+        if isinstance(values[part].get(key), str):
+            values[part][key] = scrubbed(values[part][key], config)
     return values
 
 

@@ -11,6 +11,7 @@ from typing import Any
 from hydra.core.config_store import ConfigStore
 from omegaconf import MISSING
 
+from train import schema_language
 from train.schema_sequences import LongRange, Sequences
 
 RESULT_KEYS = (
@@ -107,7 +108,7 @@ class Optimizer:
 class Schedule:
     """Length and learning rate; durations are in steps or in epochs, exactly one."""
 
-    name: str = "cosine"  # cosine | constant | one_cycle (torch's OneCycleLR: lr/25 up to lr, then down to lr/250,000)
+    name: str = "cosine"  # cosine | constant | triangle | one_cycle (torch's OneCycleLR)
     steps: int | None = None
     epochs: float | None = None
     warmup_steps: int | None = None
@@ -122,6 +123,9 @@ class Schedule:
     scale_bounds: bool | None = None  # warmup_lr and min_lr scale with the batch as lr does
     anneal: str | None = None  # one_cycle: linear (None) | cosine, how both of its halves move
     cycle_momentum: list[float] | None = None  # one_cycle: β1 moves from the second to the first and back
+    hours: float | None = None  # a budget of the clock in place of steps or epochs (train/budget.py)
+    start: float | None = None  # triangle: the factor on the rate at the first step (0.25) ...
+    peak: float | None = None  # ... which has grown to 1 at this share of the run (0.75) and falls to 0 at its end
 
 
 @dataclass
@@ -195,6 +199,7 @@ class Config:
     runtime: Runtime = field(default_factory=Runtime)
     seed: int = 0
     data_root: str | None = None
+    corpus: str | None = None  # the folder of a packed corpus; None: <output_root>/corpus/<name>-<digest>
     output_root: str = "outputs"
     mode: str = "train"  # train | evaluate
     checkpoint: str | None = None  # evaluate: the weights to evaluate (train/evaluation.py)
@@ -213,12 +218,13 @@ CHOICES = {
     "dataset.layout": ("folder", "archives", "parquet", "hub"),
     "dataset.kind": ("listops", "text", "retrieval", "image", "pathfinder"),
     "dataset.split": ("nystromformer", "google"),
-    "schedule.name": ("cosine", "constant", "one_cycle"),
+    "schedule.name": ("cosine", "constant", "one_cycle", "triangle"),
     "schedule.anneal": (None, "linear", "cosine"),
     "schedule.per": ("step", "epoch"),
     "runtime.device": ("auto", "cpu", "cuda"),
     "runtime.precision": ("auto", "bf16", "fp16", "fp32"),
     "runtime.wandb": ("offline", "online", "off"),
+    **schema_language.CHOICES,
 }
 
 
@@ -231,3 +237,8 @@ def register() -> None:
     store.store(group="dataset", name="sequences_schema", node=Sequences)
     store.store(group="model", name="model_schema", node=Model)
     store.store(group="dataset", name="images_schema", node=Images)
+    store.store(group="task", name="language_modeling_schema", node=schema_language.LanguageModeling)
+    store.store(group="task", name="glue_schema", node=schema_language.GlueTask)
+    store.store(group="model", name="crammed_bert_schema", node=schema_language.CrammedBert)
+    store.store(group="dataset", name="text_schema", node=schema_language.Text)
+    store.store(group="dataset", name="glue_data_schema", node=schema_language.Glue)

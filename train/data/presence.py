@@ -20,6 +20,10 @@ def root_of(config: DictConfig) -> str | None:
 def lacking(config: DictConfig) -> str | None:
     """What has to be done before a config's data can be read, in one line, or None. Opens no sample."""
     options = config.dataset
+    if config.task.name in ("language_modeling", "glue"):
+        from train.data import presence_language
+
+        return presence_language.missing(config)
     if "kind" not in options:
         return missing(options.name, config.data_root, layout(config))
     from train.data import lra

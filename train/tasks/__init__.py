@@ -3,16 +3,29 @@
 | member | meaning |
 |---|---|
 | `primary` | the metric that picks the best checkpoint (higher is better), and that tables show |
-| `reported` | optional: the metric that tables show, where it is another |
 | `steps_per_epoch` | optimizer steps in an epoch |
 | `batches(start, stop)` | for each step this rank's micro-batches |
 | `loss(model, batch)` | the mean loss of a micro-batch |
 | `evaluate(model)` | name → number, over all ranks |
-| `test(model)` | optional: name → number on a set that only the best model so far is tried on |
 | `probe_batch(size)` | a fixed batch of inputs and labels for diagnostics |
-| `notices()` | optional: what happened on this rank since the last call that the record should keep |
+
+A task may also have
+
+| member | meaning |
+|---|---|
+| `reported` | the metric that tables show, where it is another than `primary` |
+| `test(model)` | name → number on a set that only the best model so far is tried on |
+| `notices()` | what happened on this rank since the last call that the record should keep |
+| `start(model)` | put weights from elsewhere into the fresh model |
+| `follow(spent)` | be told how to ask for the share of the run's budget that is spent |
+| `seen()` | name → number of what it has used so far, for the record (`samples`, where steps differ in size) |
+| `state()`, `load(state)` | what a checkpoint keeps of it |
+| `write_predictions(model, folder)` | `predictions=` of an evaluation, where it is a test set without labels |
+| `exhausted` | whether the run ends after this step whatever its budget |
+| `probe_loss(model, batch)` | the loss of a probe batch, where it is no plain cross-entropy |
 """
 
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 from omegaconf import DictConfig
@@ -24,18 +37,24 @@ from train.errors import UserError
 if TYPE_CHECKING:
     from train.distributed import Place
 
+# task.name → module and class of the task, and the module whose `build(config)` makes its model; imported when asked
+# for, so that no row needs another one's libraries.
+TASKS = {
+    "classification": ("classification.Classification", "vision_models"),
+    "long_range": ("long_range.LongRange", "sequence_models"),
+    "language_modeling": ("language_modeling.LanguageModeling", "language_models"),
+    "glue": ("glue.Glue", "language_models"),
+}
+
 
 def build(config: DictConfig, place: "Place"):
-    """The config's task, with its data."""
-    if config.task.name == "classification":
-        from train.tasks.classification import Classification
+    """The config's task, with its data.
 
-        return Classification(config, place)
-    if config.task.name == "long_range":
-        from train.tasks.long_range import LongRange
-
-        return LongRange(config, place)
-    raise UserError(f"unknown task.name={config.task.name!r}: there are: classification, long_range")
+    Raises:
+        UserError: there is no such task, or its data is not as the config says.
+    """
+    module, name = _named(config)[0].rsplit(".", 1)
+    return getattr(import_module(f"train.tasks.{module}"), name)(config, place)
 
 
 def plain_model(config: DictConfig) -> nn.Module:
@@ -44,13 +63,13 @@ def plain_model(config: DictConfig) -> nn.Module:
     Raises:
         UserError: the library refuses what the config asks for.
     """
-    if config.task.name == "long_range":
-        from train.tasks import sequence_models
+    return import_module(f"train.tasks.{_named(config)[1]}").build(config)
 
-        return sequence_models.build(config)
-    from train.tasks import vision_models
 
-    return vision_models.build(config)
+def _named(config: DictConfig) -> tuple[str, str]:
+    if config.task.name not in TASKS:
+        raise UserError(f"unknown task.name={config.task.name!r}: there are: {', '.join(TASKS)}")
+    return TASKS[config.task.name]
 
 
 def build_model(config: DictConfig) -> nn.Module:
