@@ -99,17 +99,6 @@ lra-image: $(STAMP) ## LRA, Image: CIFAR-10 in grey, a token a pixel
 lra-pathfinder: $(STAMP) ## LRA, Pathfinder (SCALE=reduced: short contours that the project draws)
 	@$(call made,lra_pathfinder_short) && $(call row,lra_pathfinder)
 
-##@ Clusters and sweeps
-.PHONY: sweep slurm-sweep
-sweep: $(STAMP) ## A sweep of one row: ROW=imagenet-vit LAM=0,0.1,1,10 SEEDS=0,1,2 JOBS=2
-	@$(call row,$(subst -,_,$(ROW)))
-
-slurm-sweep: $(STAMP) ## The same as an array of jobs: ROW=imagenet-vit LAM=0,0.1,1,10 SEEDS=0,1,2
-	@$(call submit,$(ROW))
-
-slurm-%: $(STAMP) ## Submit a row: slurm-imagenet-vit NODES=1 DEVICES=8 PARTITION=... TIME=24:00:00 (DRY=1 prints)
-	@$(call submit,$*)
-##@ The GLUE row: pre-training, then the nine tasks
 .PHONY: glue glue-pretrain glue-finetune
 glue: glue-pretrain glue-finetune ## Both, without and with conditioning (SCALE=reduced: a small model on 14 books)
 
@@ -129,6 +118,17 @@ RECIPE ?= legacy
 PRETRAINING = $(SCALE)/glue_pretrain$(if $(filter paper,$(SCALE)),_$(RECIPE))
 # Where the data root has no books, the reduced pre-training reads text that the project makes itself.
 TEXT = $$([ '$(SCALE)' != reduced ] || [ -d "$$DATA_ROOT/text/gutenberg" ] || echo dataset=text_made)
+
+##@ Clusters and sweeps
+.PHONY: sweep slurm-sweep
+sweep: $(STAMP) ## A sweep of one row: ROW=imagenet-vit LAM=0,0.1,1,10 SEEDS=0,1,2 JOBS=2
+	@$(call row,$(subst -,_,$(ROW)))
+
+slurm-sweep: $(STAMP) ## The same as an array of jobs: ROW=imagenet-vit LAM=0,0.1,1,10 SEEDS=0,1,2
+	@$(call submit,$(ROW))
+
+slurm-%: $(STAMP) ## Submit a row: slurm-imagenet-vit NODES=1 DEVICES=8 PARTITION=... TIME=24:00:00 (DRY=1 prints)
+	@$(call submit,$*)
 
 ##@ Data
 .PHONY: check-data
