@@ -1,0 +1,121 @@
+"""Mask R-CNN as mmdet configures it (mask-rcnn_r50_fpn, shipped inside mmdet), on our XCiT backbone."""
+
+import difflib
+import os
+import sys
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from omegaconf import DictConfig, OmegaConf
+from torch import Tensor, nn
+
+from train.errors import UserError
+from train.tasks.detection import backbone, weights
+from train.tasks.detection.operators import load_mmdet
+
+load_mmdet()
+
+import mmdet
+from mmdet.models import MaskRCNN, SingleRoIExtractor
+from mmdet.registry import MODELS
+from mmengine.config import Config
+from mmengine.logging import MMLogger
+
+BASE = Path(mmdet.__file__).parent / ".mim/configs/_base_/models/mask-rcnn_r50_fpn.py"
+
+
+class Detector(MaskRCNN):
+    """mmdet's Mask R-CNN; called with photos alone it gives the pyramid's maps."""
+
+    def _forward(self, images: Tensor, samples: list | None = None) -> tuple[Tensor, ...]:
+        return self.extract_feat(images) if samples is None else super()._forward(images, samples)
+
+
+class RegionFeatures(SingleRoIExtractor):
+    """mmdet's RoI extractor in float32: it would round the regions to the maps' type (bfloat16: to 4 pixels of 1,333)."""
+
+    def forward(self, feats: tuple[Tensor, ...], rois: Tensor, roi_scale_factor: float | None = None) -> Tensor:
+        """Features of the regions [R, C, P, Q] from the maps; rois [R, 5]."""
+        return super().forward(tuple(map.float() for map in feats), rois.float(), roi_scale_factor)
+
+
+def settings(config: DictConfig) -> dict:
+    """mmdet's config of the model, with the config's classes, widths and `model.detector` put in.
+
+    Raises:
+        UserError: `model.detector` names a key that mmdet's config does not have.
+    """
+    base = Config.fromfile(BASE, import_custom_modules=False).to_dict()["model"]
+    base.pop("backbone")
+    asked = OmegaConf.to_container(config.model.detector, resolve=True)
+    merged = merge(base, asked)
+    channels = merged["neck"]["out_channels"]
+    merged["rpn_head"]["in_channels"] = channels
+    for part in ("bbox", "mask"):
+        merged["roi_head"][f"{part}_head"] |= {"num_classes": config.dataset.classes, "in_channels": channels}
+        merged["roi_head"][f"{part}_roi_extractor"] |= {"type": RegionFeatures, "out_channels": channels}
+    merged["data_preprocessor"] |= {
+        "mean": list(config.dataset.mean),
+        "std": list(config.dataset.std),
+        "pad_size_divisor": config.dataset.pad,
+    }
+    return merged
+
+
+def merge(base: dict, asked: dict, at: str = "model.detector") -> dict:
+    """`base` with the values of `asked`, which may name no key that is not there."""
+    merged = dict(base)
+    for key, value in asked.items():
+        if key not in base:
+            close = difflib.get_close_matches(key, map(str, base), n=1)
+            hint = f"did you mean {close[0]!r}?" if close else f"there are: {', '.join(map(str, base))}"
+            raise UserError(f"unknown key '{at}.{key}' of mmdet's config: {hint}")
+        inner = isinstance(base[key], dict)
+        merged[key] = merge(base[key], value, f"{at}.{key}") if inner and isinstance(value, dict) else value
+    return merged
+
+
+def build_plain(config: DictConfig) -> nn.Module:
+    """The detector, freshly initialised, neither conditioned nor pretrained.
+
+    Raises:
+        UserError: the config asks for what timm or mmdet does not have.
+    """
+    MMLogger.get_instance("mmengine", log_level="ERROR")  # it would list every layer's initialisation
+    chosen = settings(config)
+    body = backbone.build(config.model)
+    width = body.blocks[0].norm1.normalized_shape[0]
+    chosen["neck"]["in_channels"] = [width] * len(backbone.STRIDES)
+    chosen["backbone"] = {"type": _given, "module": body}
+    try:
+        model = MODELS.build(chosen | {"type": Detector})
+    except (TypeError, AssertionError, ValueError, KeyError) as error:
+        raise UserError(f"model.detector: mmdet says {' '.join(str(error).split())[:300]}") from None
+    if not any(parameter.is_meta for parameter in model.parameters()):
+        model.init_weights()
+    return model
+
+
+def _given(module: nn.Module) -> nn.Module:
+    """What mmdet's registry calls for the backbone: it is built already."""
+    return module
+
+
+def build(config: DictConfig) -> nn.Module:
+    """The detector, with the backbone's weights and the corrections that the config asks for.
+
+    Raises:
+        UserError: see `weights.start`.
+    """
+    model = build_plain(config)
+    try:
+        line = weights.start(model, config)
+    except ValueError as error:
+        raise UserError(f"conditioning: {error}") from None
+    if line and os.environ.get("RANK", "0") == "0":
+        print(line, file=sys.stderr, flush=True)
+    if torch.cuda.is_available() and dist.is_initialized() and dist.get_backend() == "nccl":
+        # The recipe's SyncBN. It refuses CPU tensors, so CPU workers keep batch normalisation of their own.
+        model = nn.SyncBatchNorm.convert_sync_batchnorm(model)
+    return model
