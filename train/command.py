@@ -8,7 +8,7 @@ import sys
 from omegaconf import DictConfig, OmegaConf
 
 from train.compose import distinguishing, options, resolve
-from train.data.presence import missing
+from train.data.presence import layout, missing
 from train.errors import RESUME, USAGE, UserError
 from train.folder import check_unchanged, check_writable, lock, run_folder, summary
 from train.launch import start
@@ -58,7 +58,7 @@ def run(config: DictConfig, words: list[str], stop: StopFlag) -> int:
 
         print(table([config]))
         return 0
-    if lacking := missing(config.dataset.name, config.data_root):
+    if lacking := missing(config.dataset.name, config.data_root, layout(config)):
         raise UserError(lacking)
     if config.mode == "evaluate":
         stop.restore()  # there is nothing to save: Ctrl-C simply ends it

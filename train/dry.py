@@ -16,12 +16,12 @@ GIB = 2**30
 def table(configs: list[DictConfig]) -> str:
     """One line a run: what it is, its length, global batch, learning rate, memory on a device, data."""
     from train.optimizer import scaled_lr
-    from train.tasks import build_model, vision_models
+    from train.tasks import build_model, build_plain
 
     lines = [HEADER]
     for config in configs:
         with torch.device("meta"):
-            model = vision_models.build(config)
+            model = build_plain(config)
         if config.conditioning.lam:
             build_model(config)  # refuses what the model or the library cannot do
         parameters = sum(parameter.numel() for parameter in model.parameters())

@@ -19,13 +19,12 @@ from timm.models import load_state_dict
 from torch import nn
 
 from train import checkpoint, tasks
-from train.compose import flatten
+from train.compose import flatten, result_changing
 from train.distributed import Place
 from train.errors import UserError
 from train.optimizer import Precision
 from train.record import Record
 from train.record_files import write
-from train.tasks import vision_models
 
 
 def evaluate(config: DictConfig, record: Record, place: Place) -> dict[str, float]:
@@ -44,7 +43,12 @@ def evaluate(config: DictConfig, record: Record, place: Place) -> dict[str, floa
     with Precision(config.runtime.precision, place.device).autocast():
         metrics = task.evaluate(model, **({} if details is None else {"details": details}))
     found = {**about, **metrics}
-    if details is not None:
+    if details is not None and hasattr(task, "write_predictions"):  # in a format of its own
+        if config.per_class:
+            found["per_class"] = task.per_class(details)
+        if config.predictions and place.first:
+            task.write_predictions(Path(config.predictions).expanduser(), details)
+    elif details is not None:
         rows = gathered(torch.cat(details), place)
         if config.per_class:
             found["per_class"] = per_class(rows, task.class_names())
@@ -83,7 +87,7 @@ def same_model(config: DictConfig, recorded: dict, path: Path) -> None:
     Raises:
         UserError: naming the keys that differ.
     """
-    asked = {key: OmegaConf.to_container(config[key], resolve=True) for key in ("model", "conditioning")}
+    asked = {key: value for key, value in result_changing(config).items() if key in ("model", "conditioning")}
     held = flatten({key: recorded.get(key, {}) for key in asked})
     wanted = flatten(asked)
     changed = [key for key in sorted(held.keys() | wanted.keys()) if held.get(key) != wanted.get(key)]
@@ -94,7 +98,7 @@ def same_model(config: DictConfig, recorded: dict, path: Path) -> None:
 
 def from_file(config: DictConfig, path: Path) -> nn.Module:
     """A plain model with an export's or timm's weights: W + C is in them already, nothing is conditioned."""
-    model = vision_models.build(config)
+    model = tasks.build_plain(config)
     try:
         state = load_state_dict(str(path), weights_only=True)
     except Exception as error:  # whatever torch's and safetensors' readers raise, these are no weights
@@ -110,6 +114,8 @@ def from_file(config: DictConfig, path: Path) -> nn.Module:
 
 def from_hub(config: DictConfig, asked: str) -> tuple[nn.Module, dict]:
     """timm's pretrained weights, the model's default ones or those of a tag."""
+    if config.task.name != "classification":
+        raise UserError(f"checkpoint={asked} is for classification: timm has no weights of a detector")
     name = config.model.name + (f".{asked.removeprefix('timm:')}" if ":" in asked else "")
     arguments = OmegaConf.to_container(config.model.args, resolve=True)
     try:

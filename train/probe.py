@@ -52,4 +52,6 @@ class Probe:
         self.began = now
 
     def _loss(self, model: nn.Module, batch: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
+        if hasattr(self.run.task, "probe_loss"):
+            return self.run.task.probe_loss(model, batch)
         return torch.nn.functional.cross_entropy(model(batch[0]), batch[1])

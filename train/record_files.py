@@ -8,6 +8,7 @@ from pathlib import Path
 
 from omegaconf import DictConfig, OmegaConf
 
+from train.compose import result_changing
 from train.errors import WriteError
 from train.folder import summary, tag
 
@@ -39,6 +40,7 @@ def plain_config(config: DictConfig) -> dict:
     values["checkpoint"] = scrubbed(values["checkpoint"], config) if values["checkpoint"] else None
     values["data_root"] = "${DATA_ROOT}" if values["data_root"] else None
     values["output_root"] = "${OUTPUT_ROOT}"
+    values |= result_changing(config)
     return values
 
 

@@ -11,6 +11,8 @@ from typing import Any
 from hydra.core.config_store import ConfigStore
 from omegaconf import MISSING
 
+from train import schema_detection
+
 RESULT_KEYS = (
     "task", "model", "dataset", "conditioning", "optimizer", "schedule", "ema", "batch_size", "evaluate", "seed",
 )  # fmt: skip
@@ -94,7 +96,8 @@ class Optimizer:
     weight_decay: float = 0.0
     betas: list[float] = field(default_factory=lambda: [0.9, 0.999])
     eps: float = 1e-8
-    no_decay: str = "1d"  # '1d': tensors of one axis, biases and no_decay_names; 'none': everything decays
+    # '1d': tensors of one axis, biases and no_decay_names; 'names': those names alone; 'none': everything decays
+    no_decay: str = "1d"
     no_decay_names: list[str] | None = None  # parameter names, or globs of them; None: the model's own list
     clip_grad: float | None = None
     lr_scaling: str = "absolute"  # absolute | linear (in the global batch, from reference_batch)
@@ -105,7 +108,7 @@ class Optimizer:
 class Schedule:
     """Length and learning rate; durations are in steps or in epochs, exactly one."""
 
-    name: str = "cosine"  # cosine | constant
+    name: str = "cosine"  # cosine | constant | steps
     steps: int | None = None
     epochs: float | None = None
     warmup_steps: int | None = None
@@ -118,6 +121,8 @@ class Schedule:
     cooldown_epochs: float | None = None
     lag: int | None = None  # steps or epochs (`per`) that the rate comes late: 1 where it is set at the end of each
     scale_bounds: bool | None = None  # warmup_lr and min_lr scale with the batch as lr does
+    milestones: list[float] | None = None  # steps: the epochs after which the rate is multiplied by `decay`
+    decay: float = 0.1
 
 
 @dataclass
@@ -205,9 +210,10 @@ CHOICES = {
     "conditioning.targets": ("q", "k", "v", "qk", "qv", "kv", "qkv"),
     "conditioning.when": ("persistent", "init"),
     "optimizer.lr_scaling": ("absolute", "linear"),
-    "optimizer.no_decay": ("1d", "none"),
+    "optimizer.no_decay": ("1d", "names", "none"),
     "dataset.layout": ("folder", "archives", "parquet", "hub"),
-    "schedule.name": ("cosine", "constant"),
+    "model.correction": ("carry", "fold"),
+    "schedule.name": ("cosine", "constant", "steps"),
     "schedule.per": ("step", "epoch"),
     "runtime.device": ("auto", "cpu", "cuda"),
     "runtime.precision": ("auto", "bf16", "fp16", "fp32"),
@@ -222,3 +228,6 @@ def register() -> None:
     store.store(group="task", name="classification_schema", node=Classification)
     store.store(group="model", name="model_schema", node=Model)
     store.store(group="dataset", name="images_schema", node=Images)
+    store.store(group="task", name="detection_schema", node=schema_detection.Detection)
+    store.store(group="model", name="detector_schema", node=schema_detection.Detector)
+    store.store(group="dataset", name="coco_schema", node=schema_detection.Coco)

@@ -28,18 +28,38 @@ def build(config: DictConfig, place: "Place"):
         from train.tasks.classification import Classification
 
         return Classification(config, place)
-    raise UserError(f"unknown task.name={config.task.name!r}: there is: classification")
+    if config.task.name == "detection":
+        from train.tasks.detection.operators import load_mmdet
+
+        load_mmdet()
+        from train.tasks.detection.task import Detection
+
+        return Detection(config, place)
+    raise UserError(f"unknown task.name={config.task.name!r}: there are: classification, detection")
+
+
+def build_plain(config: DictConfig) -> nn.Module:
+    """The config's model, freshly initialised, without conditioning and without weights from elsewhere."""
+    if config.task.name == "detection":
+        from train.tasks.detection import model as detector
+
+        return detector.build_plain(config)
+    from train.tasks import vision_models
+
+    return vision_models.build(config)
 
 
 def build_model(config: DictConfig) -> nn.Module:
-    """The config's model, freshly initialised and conditioned; reads no data.
+    """The config's model, freshly initialised (or from the weights that it names) and conditioned; reads no data.
 
     Raises:
         UserError: the library or the conditioning refuses what the config asks for.
     """
-    from train.tasks import vision_models
+    if config.task.name == "detection":
+        from train.tasks.detection import model as detector
 
-    model = vision_models.build(config)
+        return detector.build(config)
+    model = build_plain(config)
     try:
         return specattn.condition(model, **config.conditioning)
     except ValueError as error:

@@ -19,7 +19,7 @@ load_mmdet()
 import mmdet
 from mmdet.models import MaskRCNN, SingleRoIExtractor
 from mmdet.registry import MODELS
-from mmengine.config import Config
+from mmengine.config import Config, ConfigDict
 from mmengine.logging import MMLogger
 
 BASE = Path(mmdet.__file__).parent / ".mim/configs/_base_/models/mask-rcnn_r50_fpn.py"
@@ -82,14 +82,14 @@ def build_plain(config: DictConfig) -> nn.Module:
     Raises:
         UserError: the config asks for what timm or mmdet does not have.
     """
-    MMLogger.get_instance("mmengine", log_level="ERROR")  # it would list every layer's initialisation
+    MMLogger.get_instance("mmengine").setLevel("ERROR")  # it would list every layer's initialisation
     chosen = settings(config)
     body = backbone.build(config.model)
     width = body.blocks[0].norm1.normalized_shape[0]
     chosen["neck"]["in_channels"] = [width] * len(backbone.STRIDES)
     chosen["backbone"] = {"type": _given, "module": body}
     try:
-        model = MODELS.build(chosen | {"type": Detector})
+        model = MODELS.build(ConfigDict(chosen, type=Detector))
     except (TypeError, AssertionError, ValueError, KeyError) as error:
         raise UserError(f"model.detector: mmdet says {' '.join(str(error).split())[:300]}") from None
     if not any(parameter.is_meta for parameter in model.parameters()):

@@ -41,9 +41,11 @@ def load_mmdet() -> None:
         sys.modules["transformers"] = None
     try:
         import mmdet.models  # noqa: F401 - registers the models
+        from mmengine.registry import DefaultScope
     finally:
         if hidden:
             del sys.modules["transformers"]
+    DefaultScope.get_instance("specattn", scope_name="mmdet")  # where mmengine looks up the names in mmdet's configs
 
 
 class Operators(ModuleType):
