@@ -141,16 +141,25 @@ def main() -> int:
             sort_validation(config)
         if lacking := missing(config.dataset.name, config.data_root, layout(config)):
             raise UserError(lacking)
+        if layout(config) == "coco":
+            from scripts.check_coco import coco_problems
+
+            return told(coco_problems(config, chosen.all), chosen.all, "photos")
         splits = {split: photographs(config.dataset, config.data_root, split) for split in ("train", "val")}
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         return USAGE
     problems = class_problems(config, splits) + count_problems(config, splits) + file_problems(splits, chosen.all)
-    for problem in problems[: None if chosen.all else SHOWN]:
+    return told(problems, chosen.all, "images")
+
+
+def told(problems: list[str], whole: bool, what: str) -> int:
+    """Say what was found; returns the exit status."""
+    for problem in problems[: None if whole else SHOWN]:
         print(f"problem: {problem}")
-    if len(problems) > SHOWN and not chosen.all:
+    if len(problems) > SHOWN and not whole:
         print(f"and {len(problems) - SHOWN} more")
-    looked = "every image" if chosen.all else f"a sample of {SAMPLE} images of each split"
+    looked = f"all {what}" if whole else f"a sample of {SAMPLE} {what} of each split"
     print(f"{len(problems)} problems; {looked} decoded" if problems else f"sound; {looked} decoded")
     return 1 if problems else 0
 

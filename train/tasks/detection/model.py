@@ -1,6 +1,8 @@
 """Mask R-CNN as mmdet configures it (mask-rcnn_r50_fpn, shipped inside mmdet), on our XCiT backbone."""
 
+import copy
 import difflib
+import functools
 import os
 import sys
 from pathlib import Path
@@ -40,16 +42,22 @@ class RegionFeatures(SingleRoIExtractor):
         return super().forward(tuple(map.float() for map in feats), rois.float(), roi_scale_factor)
 
 
+@functools.cache
+def base() -> dict:
+    """mmdet's own config of Mask R-CNN, without its backbone; not to be changed."""
+    chosen = Config.fromfile(BASE, import_custom_modules=False, lazy_import=False).to_dict()["model"]
+    chosen.pop("backbone")
+    return chosen
+
+
 def settings(config: DictConfig) -> dict:
     """mmdet's config of the model, with the config's classes, widths and `model.detector` put in.
 
     Raises:
         UserError: `model.detector` names a key that mmdet's config does not have.
     """
-    base = Config.fromfile(BASE, import_custom_modules=False).to_dict()["model"]
-    base.pop("backbone")
     asked = OmegaConf.to_container(config.model.detector, resolve=True)
-    merged = merge(base, asked)
+    merged = merge(copy.deepcopy(base()), asked)
     channels = merged["neck"]["out_channels"]
     merged["rpn_head"]["in_channels"] = channels
     for part in ("bbox", "mask"):

@@ -9,6 +9,7 @@ Shape suffixes: N photos, C channels, H, W a feature map, R regions, P, Q bins, 
 
 import importlib.util
 import sys
+import warnings
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 
@@ -40,12 +41,17 @@ def load_mmdet() -> None:
     if hidden:
         sys.modules["transformers"] = None
     try:
-        import mmdet.models  # noqa: F401 - registers the models
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # about their own imports
+            import mmdet.datasets.transforms
+            import mmdet.evaluation
+            import mmdet.models  # noqa: F401 - registers the models
         from mmengine.registry import DefaultScope
     finally:
         if hidden:
             del sys.modules["transformers"]
-    DefaultScope.get_instance("specattn", scope_name="mmdet")  # where mmengine looks up the names in mmdet's configs
+    if not DefaultScope.check_instance_created("specattn"):
+        DefaultScope.get_instance("specattn", scope_name="mmdet")  # where mmengine looks up the names in mmdet's configs
 
 
 class Operators(ModuleType):
@@ -168,11 +174,11 @@ def _grids(
     samples_R2 = (extent_R2 / extent_R2.new_tensor(size)).ceil().long()
     if sampling_ratio > 0:
         samples_R2 = torch.full_like(samples_R2, sampling_ratio)
-    samples_R2 = samples_R2.clamp(min=1)
     kinds, kind_R = samples_R2.unique(dim=0, return_inverse=True)
     return [
         ((kind_R == i).nonzero()[:, 0], (size[0] * down, size[1] * across))
         for i, (down, across) in enumerate(kinds.tolist())
+        if down and across  # a region without extent has no samples: what was zero stays zero
     ]
 
 

@@ -91,7 +91,7 @@ def read(options: DictConfig) -> dict[str, Tensor]:
     with torch.device("meta"):
         skeleton = timm.create_model(options.name, **OmegaConf.to_container(options.args, resolve=True))
     # The authors' own names and their one-matrix class attention, which timm knows how to read.
-    return state if set(state) & set(skeleton.state_dict()) else checkpoint_filter_fn(state, skeleton)
+    return checkpoint_filter_fn(dict(state), skeleton)
 
 
 def folded(state: dict[str, Tensor], options: DictConfig) -> dict[str, Tensor]:
