@@ -15,6 +15,12 @@ from train.tasks.detection import evaluation, photos
 from train.tasks.detection.data import Batch, CocoPhotos
 
 
+def by_name(losses: dict[str, Tensor | list[Tensor]]) -> dict[str, Tensor]:
+    """Mask R-CNN's losses as scalars: what comes level by level is added up, and what is no loss (accuracy) left out."""
+    listed = {name: value if isinstance(value, list) else [value] for name, value in losses.items() if "loss" in name}
+    return {name: sum(part.mean() for part in parts) for name, parts in listed.items()}
+
+
 class Detection:
     """The COCO row, at either scale."""
 
@@ -38,9 +44,7 @@ class Detection:
 
         Which anchors and regions are looked at is drawn from the global generators, which the loop has seeded.
         """
-        losses = model(**batch, mode="loss")
-        parts = [value for name, value in losses.items() if "loss" in name]
-        return sum(part.mean() for value in parts for part in (value if isinstance(value, list) else [value]))
+        return sum(by_name(model(**batch, mode="loss")).values())
 
     @torch.no_grad()
     def evaluate(self, model: nn.Module, details: list[evaluation.Detections] | None = None) -> dict[str, float]:
