@@ -2,8 +2,8 @@
 
     DATA_ROOT=<folder with coco> python -m scripts.bench_coco_overfit [--work outputs/overfit] [key=value ...]
 
-The small detector of the reduced row with COCO's 80 categories, through `python -m train`, on the training split's first
-eight photos with an object of some size; evaluated on the same eight. Record: results/coco_overfit.json; picture of the
+The small detector of the reduced row with COCO's 80 categories, through `python -m train`, on the training split's
+first eight photos with an object of some size; evaluated on the same eight. Record: results/coco_overfit.json; picture of the
 detections beside it (results/figures/coco_overfit.png).
 """
 
@@ -52,7 +52,9 @@ def few(source: Path, target: Path) -> None:
     """A set in COCO's format of eight photos, linked, the same for training and validation."""
     content = json.loads((source / "annotations" / "instances_train2017.json").read_text())
     large = {entry["image_id"] for entry in content["annotations"] if entry["area"] > 64**2}
-    images = sorted((image for image in content["images"] if image["id"] in large), key=lambda image: image["id"])[:PHOTOS]
+    images = sorted((image for image in content["images"] if image["id"] in large), key=lambda image: image["id"])[
+        :PHOTOS
+    ]
     chosen = {image["id"] for image in images}
     kept = [entry for entry in content["annotations"] if entry["image_id"] in chosen]
     (target / "annotations").mkdir(parents=True, exist_ok=True)
@@ -86,7 +88,13 @@ def main() -> int:
     detections = chosen.work / "detections.json"
     evaluation = [*words, "mode=evaluate", f"predictions={detections}"]
     subprocess.run([sys.executable, "-m", "train", *evaluation], check=True, stdout=subprocess.DEVNULL)
-    drawing = [str(detections.with_suffix(".segm.json")), "--set", str(chosen.work / "data" / "coco"), "--into", str(PICTURE)]
+    drawing = [
+        str(detections.with_suffix(".segm.json")),
+        "--set",
+        str(chosen.work / "data" / "coco"),
+        "--into",
+        str(PICTURE),
+    ]
     subprocess.run([sys.executable, "-m", "scripts.show_detections", *drawing], check=True)
     reached = found["metrics"]["ap_box_50"] >= GOAL
     record = {
@@ -100,7 +108,9 @@ def main() -> int:
         "peak_memory_bytes": found["timing"]["peak_memory_bytes"],
     }
     write(RECORD, json.dumps(record, indent=1) + "\n")
-    print(f"AP^b_50 {found['metrics']['ap_box_50']:.1f} on the {PHOTOS} photos: {'reached' if reached else 'NOT reached'}")
+    print(
+        f"AP^b_50 {found['metrics']['ap_box_50']:.1f} on the {PHOTOS} photos: {'reached' if reached else 'NOT reached'}"
+    )
     return 0 if reached else FAILED
 
 

@@ -70,7 +70,8 @@ def category_problems(config: DictConfig, categories: list[dict]) -> Iterator[st
         wanted, found = list(CocoDataset.METAINFO["classes"]), [category["name"] for category in categories]
         if found != wanted:
             odd = next((pair for pair in zip(found, wanted, strict=False) if len(set(pair)) > 1), None)
-            yield f"categories are not COCO's in COCO's order{f': {odd[0]!r} where {odd[1]!r} should be' if odd else ''}"
+            where = f": {odd[0]!r} where {odd[1]!r} should be" if odd else ""
+            yield f"categories are not COCO's in COCO's order{where}"
         elif [category["id"] for category in categories][::79] != [1, PEOPLE_TO_TOOTHBRUSH]:
             yield "categories have COCO's names but not its numbers"
 
@@ -99,7 +100,14 @@ def object_problems(images: list[dict], objects: list[dict], categories: set[int
             yield f"{name}: its box {box} is not x, y, width, height"
             continue
         x, y, width, height = box
-        if width < 0 or height < 0 or x < -1 or y < -1 or x + width > photo["width"] + 1 or y + height > photo["height"] + 1:
+        if (
+            width < 0
+            or height < 0
+            or x < -1
+            or y < -1
+            or x + width > photo["width"] + 1
+            or y + height > photo["height"] + 1
+        ):
             yield f"{name}: its box {box} leaves photo {photo['id']} of {photo['width']} x {photo['height']}"
         left_out += width < 1 or height < 1 or not entry.get("area")
         if entry.get("iscrowd") not in (0, 1):
@@ -117,13 +125,18 @@ def mask_problem(entry: dict, photo: dict) -> str | None:
         if not mask:
             return "it has no polygon"
         for polygon in mask:
-            if not (isinstance(polygon, list) and len(polygon) >= 6 and len(polygon) % 2 == 0 and all(map(number, polygon))):
+            if not (
+                isinstance(polygon, list) and len(polygon) >= 6 and len(polygon) % 2 == 0 and all(map(number, polygon))
+            ):
                 return "a polygon is not three or more pairs of numbers"
         return None
     if not isinstance(mask, dict):
-        return f"its mask is a {type(mask).__name__}, {'a crowd has run lengths' if entry['iscrowd'] else 'not polygons'}"
-    if mask.get("size") != [photo["height"], photo["width"]]:
-        return f"its run lengths are for {mask.get('size')}, the photo is {[photo['height'], photo['width']]} (height, width)"
+        return (
+            f"its mask is a {type(mask).__name__}, {'a crowd has run lengths' if entry['iscrowd'] else 'not polygons'}"
+        )
+    size = [photo["height"], photo["width"]]
+    if mask.get("size") != size:
+        return f"its run lengths are for {mask.get('size')}, the photo is {size} (height, width)"
     counts = mask.get("counts")
     if isinstance(counts, str):
         from pycocotools import mask as rle

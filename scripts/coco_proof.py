@@ -2,9 +2,9 @@
 
     DATA_ROOT=<folder with coco> python -m scripts.coco_proof [--steps 3] [key=value ...]
 
-Mask R-CNN on XCiT-S12/16 as configs/experiment/paper/coco_xcit.yaml has it, its augmentation, optimizer and losses, with
-two photos a step and in float32, conditioned with svd; no weights are fetched (model.pretrained=null). One photo is
-evaluated at the end. Record: results/coco_proof.json.
+Mask R-CNN on XCiT-S12/16 as configs/experiment/paper/coco_xcit.yaml has it, its augmentation, optimizer and losses,
+with two photos a step and in float32, conditioned with svd; no weights are fetched (model.pretrained=null). One photo
+is evaluated at the end. Record: results/coco_proof.json.
 """
 
 import argparse
@@ -64,7 +64,15 @@ def prove(words: list[str], steps: int) -> dict:
         objects = sum(len(sample.gt_instances) for sample in batches[0]["data_samples"])
         seconds = time.perf_counter() - began
         taken.append(
-            {"step": step + 1, "lr": lr, "loss": loss.item(), "losses": parts, "input": size, "objects": objects, "seconds": seconds}
+            {
+                "step": step + 1,
+                "lr": lr,
+                "loss": loss.item(),
+                "losses": parts,
+                "input": size,
+                "objects": objects,
+                "seconds": seconds,
+            }
         )
         print(f"step {step + 1}: loss {loss.item():.4f}, input {size}, {objects} objects, {seconds:.1f} s", flush=True)
     began = time.perf_counter()

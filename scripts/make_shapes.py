@@ -3,8 +3,8 @@
     python -m scripts.make_shapes [--into FOLDER] [key=value ...]
 
 Every picture follows from (seed, split, index) alone. Most hold one to six objects that may hide parts of each other;
-some hold a crowd (many small discs, one RLE, iscrowd), some nothing. What is stopped goes on where it was; the manifest is
-written last. Without --into the set lies where the reduced row looks for it; `dataset.shapes.*` say what is drawn. Exit
+some hold a crowd (many small discs, one RLE, iscrowd), some nothing. What is stopped goes on where it was; the
+manifest is written last. Without --into the set lies where the reduced row looks for it; `dataset.shapes.*` say what is drawn. Exit
 status 0: the set is there, 2: a mistake.
 """
 
@@ -46,8 +46,10 @@ def outline(kind: int, draw: numpy.random.Generator, side: int) -> Polygon:
     stretch = draw.uniform(0.6, 1.0) if kind == 1 else 1.0
     angles = turn + 2 * math.pi * numpy.arange(corners) / corners + (math.pi / 4 if kind == 1 else 0)
     along, across = radius * numpy.cos(angles - turn), radius * stretch * numpy.sin(angles - turn)
-    points = numpy.stack([along * math.cos(turn) - across * math.sin(turn), along * math.sin(turn) + across * math.cos(turn)])
-    return Polygon(points.T + (x, y))
+    points = numpy.stack(
+        [along * math.cos(turn) - across * math.sin(turn), along * math.sin(turn) + across * math.cos(turn)]
+    )
+    return Polygon(points.T + numpy.array([x, y]))
 
 
 def parts(shape: Polygon) -> list[Polygon]:
@@ -55,7 +57,9 @@ def parts(shape: Polygon) -> list[Polygon]:
     return [part for part in getattr(shape, "geoms", [shape]) if part.geom_type == "Polygon" and part.area > 0.5]
 
 
-def scene(draw: numpy.random.Generator, side: int) -> tuple[list[tuple[int, Polygon]], tuple[int, list[Polygon]] | None]:
+def scene(
+    draw: numpy.random.Generator, side: int
+) -> tuple[list[tuple[int, Polygon]], tuple[int, list[Polygon]] | None]:
     """Objects from back to front as (category, whole outline), and a crowd as (category, outlines)."""
     frame = Polygon([(0, 0), (side, 0), (side, side), (0, side)])
     fate = draw.uniform()
@@ -126,9 +130,7 @@ def example(shapes: dict, split: str, index: int) -> tuple[list[dict], Image.Ima
         polygons = [[round(value, 2) for point in part.exterior.coords[:-1] for value in point] for part in visible]
         box = [round(value, 2) for value in (x1, y1, x2 - x1, y2 - y1)]
         area = round(sum(part.area for part in visible), 2)
-        entries.append(
-            {"category_id": kind + 1, "iscrowd": 0, "segmentation": polygons, "bbox": box, "area": area}
-        )
+        entries.append({"category_id": kind + 1, "iscrowd": 0, "segmentation": polygons, "bbox": box, "area": area})
     if crowd:
         mask = crowd_mask(crowd[1], side)
         rows, columns = numpy.flatnonzero(mask.any(1)), numpy.flatnonzero(mask.any(0))
@@ -161,7 +163,9 @@ def draw_split(folder: Path, shapes: dict, split: str) -> str:
             left = (shown - began) / (index + 1) * (shapes[split] - index - 1)
             print(f"{split}: {index + 1} of {shapes[split]} drawn, left {clock(left)}", file=sys.stderr, flush=True)
     categories = [{"id": number, "name": name, "supercategory": "shape"} for number, name in enumerate(CATEGORIES, 1)]
-    text = json.dumps({"info": {}, "licenses": [], "images": images, "annotations": annotations, "categories": categories})
+    text = json.dumps(
+        {"info": {}, "licenses": [], "images": images, "annotations": annotations, "categories": categories}
+    )
     (folder / "annotations").mkdir(exist_ok=True)
     write(folder / "annotations" / f"instances_{split}2017.json", text)
     return hashlib.sha256(text.encode()).hexdigest()

@@ -8,6 +8,8 @@ annotated objects.
 """
 
 import argparse
+import contextlib
+import io
 import json
 import sys
 from collections import defaultdict
@@ -20,15 +22,10 @@ matplotlib.use("agg")
 import matplotlib.pyplot as plt
 import numpy
 from PIL import Image
+from pycocotools import mask as rle
+from pycocotools.coco import COCO
 
 from train.errors import USAGE, UserError
-from train.tasks.detection.operators import load_mmdet
-
-load_mmdet()
-
-from pycocotools import mask as rle
-
-from train.tasks.detection import photos
 
 HEIGHT = 2.6  # inches of a photo
 
@@ -62,7 +59,11 @@ def picture(detections: list[dict], root: Path, split: str, count: int, threshol
     Raises:
         UserError: the set cannot be read, or no photo has such a detection.
     """
-    truth = photos.read(photos.annotations(root, split))
+    try:
+        with contextlib.redirect_stdout(io.StringIO()):  # pycocotools prints what it does
+            truth = COCO(str(root / "annotations" / f"instances_{split}2017.json"))
+    except (OSError, ValueError, AssertionError) as error:
+        raise UserError(f"{root} is not a set in COCO's format ({error})") from None
     names = {category["id"]: category["name"] for category in truth.dataset["categories"]}
     found = defaultdict(list)
     for entry in detections:
@@ -77,8 +78,7 @@ def picture(detections: list[dict], root: Path, split: str, count: int, threshol
     for axes in grid.flat:
         axes.axis("off")
     for place, image in enumerate(chosen):
-        path = photos.folder(root, split) / image["file_name"]
-        with Image.open(path) as opened:
+        with Image.open(root / f"{split}2017" / image["file_name"]) as opened:
             photo = opened.convert("RGB")
         row, column = divmod(place, columns)
         annotated = [

@@ -22,7 +22,10 @@ from train.errors import UserError
 from train.limits import check_ranges
 
 CONFIG_FOLDER = Path(__file__).resolve().parent.parent / "configs"
-FREE = ("model.args", "model.detector")  # dictionaries that are handed on as they are, so that any key may be set in them
+FREE = (
+    "model.args",
+    "model.detector",
+)  # dictionaries that are handed on as they are, so that any key may be set in them
 PATHS = (
     "data_root",
     "output_root",

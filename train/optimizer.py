@@ -63,7 +63,7 @@ def parameter_groups(config: DictConfig, model: nn.Module) -> list[dict]:
     """timm's groups: the parameters that weight decay leaves out, and those that it acts on.
 
     `no_decay=1d` leaves out tensors of at most one axis, biases, and `no_decay_names` (the model's own list where
-    that is not set); `names` leaves out what `no_decay_names`, globs, match and nothing else; `none` leaves out nothing.
+    that is not set); `names` leaves out what `no_decay_names`, globs, match and no more; `none` leaves out nothing.
     """
     options = config.optimizer
     if options.no_decay == "none":

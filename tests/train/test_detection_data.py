@@ -43,7 +43,9 @@ def test_groups_are_mmdets(group):
     chosen = plan(tall, group, group)
 
     class Order(torch.utils.data.Sampler):
-        dataset = type("Infos", (), {"get_data_info": lambda self, i: {"width": 2 - int(tall[i]), "height": 1 + int(tall[i])}})()
+        dataset = type(
+            "Infos", (), {"get_data_info": lambda self, i: {"width": 2 - int(tall[i]), "height": 1 + int(tall[i])}}
+        )()
 
         def __init__(self, epoch):
             from train.randomness import ORDER, permutation
@@ -219,7 +221,10 @@ ODD = {
     "twice": (lambda content: content["images"][1].update(id=1), "share a number"),
     "other": (lambda content: content.pop("categories"), "not in the format|has no categories"),
     "box": (lambda content: content["annotations"][1].pop("bbox"), "not in the format"),
-    "count": (lambda content: content["categories"].append({"id": 9, "name": "more"}), "3 categories, the config says 2"),
+    "count": (
+        lambda content: content["categories"].append({"id": 9, "name": "more"}),
+        "3 categories, the config says 2",
+    ),
     "names": (lambda content: content["categories"][0].update(name="up"), "list different categories"),
     "empty": (lambda content: content["annotations"].clear(), "no photo is left to use"),
 }

@@ -1,4 +1,4 @@
-"""mmcv's operators from torchvision: against references written out in loops, and everything else says that it is not here."""
+"""mmcv's operators from torchvision, against references written out in loops; every other says that it is not here."""
 
 import math
 import subprocess

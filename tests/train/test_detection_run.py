@@ -91,7 +91,9 @@ def test_a_run_is_stopped_resumed_and_evaluated(tmp_path, monkeypatch, capsys):
     assert {key: found[key] for key in recorded["metrics"]} == recorded["metrics"]
     assert set(found["per_class"]) == {"left", "right"}
     boxes = json.loads((tmp_path / "found.bbox.json").read_text())
-    assert len(boxes) == recorded["metrics"]["detections"] == len(json.loads((tmp_path / "found.segm.json").read_text()))
+    assert (
+        len(boxes) == recorded["metrics"]["detections"] == len(json.loads((tmp_path / "found.segm.json").read_text()))
+    )
 
 
 def test_a_dry_run_says_what_it_would_be(tmp_path, capsys):

@@ -45,10 +45,16 @@ def test_detection_without_mmdet_is_one_line(tmp_path):
         (tmp_path / "coco" / "annotations").mkdir(exist_ok=True)
         (tmp_path / "coco" / "annotations" / f"instances_{split}2017.json").write_text("{}")
     code = CODE.replace('raise ModuleNotFoundError(f"{name} is blocked")', "return None").replace(
-        "from train", "import importlib.util\nfind = importlib.util.find_spec\n"
-        "importlib.util.find_spec = lambda name, *r: None if name == 'mmengine' else find(name, *r)\nfrom train"
+        "from train",
+        "import importlib.util\nfind = importlib.util.find_spec\n"
+        "importlib.util.find_spec = lambda name, *r: None if name == 'mmengine' else find(name, *r)\nfrom train",
     )
-    words = ["experiment=paper/coco_xcit", f"data_root={tmp_path}", f"output_root={tmp_path / 'out'}", "runtime.device=cpu"]
+    words = [
+        "experiment=paper/coco_xcit",
+        f"data_root={tmp_path}",
+        f"output_root={tmp_path / 'out'}",
+        "runtime.device=cpu",
+    ]
     shown = subprocess.run(
         [sys.executable, "-c", code, *words], cwd=REPOSITORY, capture_output=True, text=True, check=False, timeout=240
     )

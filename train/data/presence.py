@@ -86,7 +86,9 @@ def missing_class_folders(folder: Path) -> str | None:
 
 def missing_coco(folder: Path) -> str | None:
     """What is lacking of a set in COCO's format; a set that is drawn comes with the command that draws it."""
-    needed = [f"{kind}" for split in ("train", "val") for kind in (f"annotations/instances_{split}2017.json", f"{split}2017")]
+    needed = [
+        f"{kind}" for split in ("train", "val") for kind in (f"annotations/instances_{split}2017.json", f"{split}2017")
+    ]
     lacking = [name for name in needed if not (folder / name).exists()]
     if lacking and folder.name == "shapes":
         return f"{folder} lacks {', '.join(lacking)}: python -m scripts.make_shapes --into '{folder}' draws it"

@@ -10,6 +10,8 @@
 | `probe_batch(size)` | a fixed batch of inputs and labels for diagnostics |
 """
 
+from importlib import import_module
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 from omegaconf import DictConfig
@@ -29,21 +31,14 @@ def build(config: DictConfig, place: "Place"):
 
         return Classification(config, place)
     if config.task.name == "detection":
-        from train.tasks.detection.operators import load_mmdet
-
-        load_mmdet()
-        from train.tasks.detection.task import Detection
-
-        return Detection(config, place)
+        return _detection("task").Detection(config, place)
     raise UserError(f"unknown task.name={config.task.name!r}: there are: classification, detection")
 
 
 def build_plain(config: DictConfig) -> nn.Module:
     """The config's model, freshly initialised, without conditioning and without weights from elsewhere."""
     if config.task.name == "detection":
-        from train.tasks.detection import model as detector
-
-        return detector.build_plain(config)
+        return _detection("model").build_plain(config)
     from train.tasks import vision_models
 
     return vision_models.build(config)
@@ -56,11 +51,17 @@ def build_model(config: DictConfig) -> nn.Module:
         UserError: the library or the conditioning refuses what the config asks for.
     """
     if config.task.name == "detection":
-        from train.tasks.detection import model as detector
-
-        return detector.build(config)
+        return _detection("model").build(config)
     model = build_plain(config)
     try:
         return specattn.condition(model, **config.conditioning)
     except ValueError as error:
         raise UserError(f"conditioning: {error}") from None
+
+
+def _detection(part: str) -> ModuleType:
+    """A module of train/tasks/detection/, with what it needs of mmdet made ready."""
+    from train.tasks.detection.operators import load_mmdet
+
+    load_mmdet()
+    return import_module(f"train.tasks.detection.{part}")

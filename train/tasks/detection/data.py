@@ -10,7 +10,6 @@ from functools import cached_property
 from pathlib import Path
 
 import cv2
-import torch
 from mmdet.registry import MODELS
 from omegaconf import DictConfig, OmegaConf
 from torch.utils.data import DataLoader, Dataset
@@ -26,7 +25,9 @@ from train.tasks.detection import pipeline
 from train.tasks.detection.photos import Photos
 from train.tasks.detection.plan import AspectPlan
 
-Batch = dict[str, object]  # inputs: float [B, 3, height, width], normalised and padded; data_samples: mmdet's, B of them
+Batch = dict[
+    str, object
+]  # inputs: float [B, 3, height, width], normalised and padded; data_samples: mmdet's, B of them
 UNREADABLE = (OSError, AssertionError, ValueError, cv2.error)  # what mmdet raises for a file that is no photo
 MANIFEST = "manifest.json"
 

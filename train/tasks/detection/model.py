@@ -7,22 +7,18 @@ import os
 import sys
 from pathlib import Path
 
+import mmdet
 import torch
 import torch.distributed as dist
+from mmdet.models import MaskRCNN, SingleRoIExtractor
+from mmdet.registry import MODELS
+from mmengine.config import Config, ConfigDict
+from mmengine.logging import MMLogger
 from omegaconf import DictConfig, OmegaConf
 from torch import Tensor, nn
 
 from train.errors import UserError
 from train.tasks.detection import backbone, weights
-from train.tasks.detection.operators import load_mmdet
-
-load_mmdet()
-
-import mmdet
-from mmdet.models import MaskRCNN, SingleRoIExtractor
-from mmdet.registry import MODELS
-from mmengine.config import Config, ConfigDict
-from mmengine.logging import MMLogger
 
 BASE = Path(mmdet.__file__).parent / ".mim/configs/_base_/models/mask-rcnn_r50_fpn.py"
 
@@ -35,7 +31,7 @@ class Detector(MaskRCNN):
 
 
 class RegionFeatures(SingleRoIExtractor):
-    """mmdet's RoI extractor in float32: it would round the regions to the maps' type (bfloat16: to 4 pixels of 1,333)."""
+    """mmdet's RoI extractor in float32: it would round regions to the maps' type (bfloat16: to 4 pixels of 1,000)."""
 
     def forward(self, feats: tuple[Tensor, ...], rois: Tensor, roi_scale_factor: float | None = None) -> Tensor:
         """Features of the regions [R, C, P, Q] from the maps; rois [R, 5]."""

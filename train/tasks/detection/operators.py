@@ -1,8 +1,8 @@
 """The two compiled operators of mmcv that Mask R-CNN needs, from torchvision: mmcv-lite has none.
 
-mmcv's own do not build against this torch (it asks for C++17, ATen needs C++20). `load_mmdet` puts a module in the place
-of `mmcv._ext` where no compiled one is found; there `nms` and `roi_align` compute what mmcv's compute, and every other
-operator says, when it is called, that it is not here.
+mmcv's own do not build against this torch (it asks for C++17, ATen needs C++20). `load_mmdet` puts a module in the
+place of `mmcv._ext` where no compiled one is found; there `nms` and `roi_align` compute what mmcv's compute, and every
+other operator says, when it is called, that it is not here.
 
 Shape suffixes: N photos, C channels, H, W a feature map, R regions, P, Q bins, G, K samples in a bin (down, across).
 """
@@ -51,7 +51,9 @@ def load_mmdet() -> None:
         if hidden:
             del sys.modules["transformers"]
     if not DefaultScope.check_instance_created("specattn"):
-        DefaultScope.get_instance("specattn", scope_name="mmdet")  # where mmengine looks up the names in mmdet's configs
+        DefaultScope.get_instance(
+            "specattn", scope_name="mmdet"
+        )  # where mmengine looks up the names in mmdet's configs
 
 
 class Operators(ModuleType):

@@ -1,7 +1,7 @@
 """One split of a set in COCO's format, read by mmdet, and what is refused before anything is trained on it.
 
-<root>/annotations/instances_{train,val}2017.json and <root>/{train,val}2017/. A photo that is not there, a category that
-the file does not list and a number used twice are errors at the start. mmdet itself leaves out objects marked `ignore`,
+<root>/annotations/instances_{train,val}2017.json and <root>/{train,val}2017/. A photo that is not there, a category
+that the file does not list and a number used twice are errors at the start. mmdet itself leaves out objects marked `ignore`,
 of no area, less than a pixel wide or outside their photo, and in training photos without objects and small ones.
 """
 
@@ -97,8 +97,8 @@ class Photos(CocoDataset):
         for entry in coco.dataset["annotations"]:
             if entry["category_id"] not in known:
                 raise UserError(
-                    f"{path}: object {entry.get('id')} has category {entry['category_id']}, which the file does not list "
-                    "(make check-data lists all of them)"
+                    f"{path}: object {entry.get('id')} has category {entry['category_id']}, which the file does not "
+                    "list (make check-data names all of them)"
                 )
             if entry["image_id"] not in images:
                 raise UserError(f"{path}: object {entry.get('id')} is in photo {entry['image_id']}, which is not there")

@@ -16,7 +16,7 @@ from train.tasks.detection.data import Batch, CocoPhotos
 
 
 def by_name(losses: dict[str, Tensor | list[Tensor]]) -> dict[str, Tensor]:
-    """Mask R-CNN's losses as scalars: what comes level by level is added up, and what is no loss (accuracy) left out."""
+    """Mask R-CNN's losses as scalars: those of each level are added up, what is no loss (accuracy) is left out."""
     listed = {name: value if isinstance(value, list) else [value] for name, value in losses.items() if "loss" in name}
     return {name: sum(part.mean() for part in parts) for name, parts in listed.items()}
 

@@ -1,7 +1,7 @@
 """An ImageNet checkpoint's weights for a detection backbone: ours, conditioned or not, or timm's.
 
-Every tensor of the file and of the backbone is accounted for, in one line. A correction C that the file holds is carried
-over: it goes on being added to W (`carry`, where the config is conditioned alike), or W + C become W (`fold`).
+Every tensor of the file and of the backbone is accounted for, in one line. A correction C that the file holds is
+carried over: it goes on being added to W (`carry`, where the config is conditioned alike), or W + C become W (`fold`).
 """
 
 from collections import Counter
@@ -134,18 +134,20 @@ def load(backbone: nn.Module, state: dict[str, Tensor], options: DictConfig) -> 
         )
     lacking, odd = sorted(wanted - used - new), sorted(used - wanted)
     if lacking or odd:
-        parts = [f"it lacks {len(lacking)}, {lacking[0]}" if lacking else "", f"{len(odd)} more, {odd[0]}" if odd else ""]
+        parts = [
+            f"it lacks {len(lacking)}, {lacking[0]}" if lacking else "",
+            f"{len(odd)} more, {odd[0]}" if odd else "",
+        ]
         raise UserError(
-            f"model.pretrained={options.pretrained} does not fit model {options.name!r}: {' and '.join(filter(None, parts))}"
+            f"model.pretrained={options.pretrained} does not fit model {options.name!r}: "
+            f"{' and '.join(filter(None, parts))}"
         )
     own = backbone.state_dict()
     try:
         backbone.load_state_dict({name: state[name] for name in used} | {name: own[name] for name in new})
     except (RuntimeError, ValueError) as error:
         raise UserError(f"model.pretrained={options.pretrained} does not fit this config: {short(error)}") from None
-    return (
-        f"backbone from {options.pretrained}: {len(used)} tensors; not used: {grouped(unused)}; new: {grouped(new)}"
-    )
+    return f"backbone from {options.pretrained}: {len(used)} tensors; not used: {grouped(unused)}; new: {grouped(new)}"
 
 
 def grouped(names: set[str]) -> str:
