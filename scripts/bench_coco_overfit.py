@@ -3,8 +3,8 @@
     DATA_ROOT=<folder with coco> python -m scripts.bench_coco_overfit [--work outputs/overfit] [key=value ...]
 
 The small detector of the reduced row with COCO's 80 categories, through `python -m train`, on the training split's
-first eight photos with an object of some size; evaluated on the same eight. Record: results/coco_overfit.json; picture of the
-detections beside it (results/figures/coco_overfit.png).
+first eight photos with an object of some size; evaluated on the same eight. Record: results/coco_overfit.json;
+picture of the detections: results/figures/coco_overfit.png.
 """
 
 import argparse

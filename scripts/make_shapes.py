@@ -4,8 +4,8 @@
 
 Every picture follows from (seed, split, index) alone. Most hold one to six objects that may hide parts of each other;
 some hold a crowd (many small discs, one RLE, iscrowd), some nothing. What is stopped goes on where it was; the
-manifest is written last. Without --into the set lies where the reduced row looks for it; `dataset.shapes.*` say what is drawn. Exit
-status 0: the set is there, 2: a mistake.
+manifest is written last. Without --into the set lies where the reduced row looks for it; `dataset.shapes.*` say what is
+drawn. Exit status 0: the set is there, 2: a mistake.
 """
 
 import argparse

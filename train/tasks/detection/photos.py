@@ -1,8 +1,8 @@
 """One split of a set in COCO's format, read by mmdet, and what is refused before anything is trained on it.
 
 <root>/annotations/instances_{train,val}2017.json and <root>/{train,val}2017/. A photo that is not there, a category
-that the file does not list and a number used twice are errors at the start. mmdet itself leaves out objects marked `ignore`,
-of no area, less than a pixel wide or outside their photo, and in training photos without objects and small ones.
+that the file does not list and a number used twice are errors at the start. mmdet itself leaves out objects marked
+`ignore`, of no area, less than a pixel wide or outside their photo, and in training photos without objects and small ones.
 """
 
 import contextlib

@@ -13,8 +13,8 @@ class AspectPlan(BatchPlan):
     """mmdet's AspectRatioBatchSampler on one stream of photos for all devices.
 
     An epoch's order is walked through once; wide and tall photos wait apart until `group` of them are together, which
-    then follow in the stream. A global batch is consecutive groups, divided as `BatchPlan` divides it. What does not fill a
-    group or a batch is left out of that epoch (mmdet trains on it, in groups of mixed aspect or short ones).
+    then follow in the stream. A global batch is consecutive groups, divided as `BatchPlan` divides it. What does not
+    fill a group or a batch is left out of that epoch (mmdet trains on it, in groups of mixed aspect or short ones).
     """
 
     tall: torch.Tensor = field(default=None, repr=False, compare=False)  # bool [size]
