@@ -97,8 +97,8 @@ def page(records: Path) -> str:
     text = [
         "# COCO, reduced: Mask R-CNN on a small XCiT",
         "",
-        f"Not the paper's scale: {drawn['train']} drawn pictures of {drawn['side']} x {drawn['side']} pixels to train on, "
-        f"{drawn['val']} to evaluate (`scripts/make_shapes.py`: discs, boxes, triangles, overlaps, crowds, empty "
+        f"Not the paper's scale: {drawn['train']} drawn pictures of {drawn['side']} x {drawn['side']} pixels to train "
+        f"on, {drawn['val']} to evaluate (`scripts/make_shapes.py`: discs, boxes, triangles, overlaps, crowds, empty "
         f"pictures), {first['parameters'] / 1e6:.2f} M parameters, {first['steps']} steps of {config['batch_size']}. "
         "COCO's AP in percent by pycocotools, final weights, mean ± sample standard deviation over seeds; differences "
         "are paired by seed, with their 95 % interval (t). Tuned on the baseline alone.",

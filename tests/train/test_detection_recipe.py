@@ -243,3 +243,17 @@ def test_region_features_are_taken_in_float32():
     assert extractor(maps, rois)[0, 0, 0].tolist() == pytest.approx([250.5, 252.0], abs=0.6)
     assert extractor(maps, rois).dtype == torch.float32
     assert math.isfinite(float(extractor(maps, rois).sum()))
+
+
+def test_batch_norms_are_synchronised_between_gpus_and_left_alone_on_the_cpu(monkeypatch):
+    small = config("runtime.dry=true")
+    plain = model.build(small)
+    count = sum(type(module) is nn.BatchNorm2d for module in plain.modules())
+    assert count == 4 + 12 + 1  # patch embedding, local patch interaction, the step to stride 4
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.distributed, "get_backend", lambda: "nccl")
+    together = model.build(small)
+    assert sum(type(module) is nn.SyncBatchNorm for module in together.modules()) == count
+    assert not any(type(module) is nn.BatchNorm2d for module in together.modules())
+    assert together.state_dict().keys() == plain.state_dict().keys()

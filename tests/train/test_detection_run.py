@@ -5,6 +5,7 @@ import signal
 
 import pytest
 import torch
+from conftest import command_line
 from detection_sets import WORDS, mixed_set
 
 import train.loop
@@ -105,3 +106,17 @@ def test_a_dry_run_says_what_it_would_be(tmp_path, capsys):
     assert line.endswith("found")
     assert main([*words, "dataset=shapes", "dataset.classes=3"]) == 0
     assert "python -m scripts.make_shapes --into" in capsys.readouterr().out
+
+
+def test_two_processes_train_and_evaluate_together(tmp_path):
+    """Each evaluates its share; the record holds the whole."""
+    root = mixed_set(tmp_path / "data")
+    short = ("schedule.steps=2", "evaluate.steps=2", "runtime.devices=2")
+    words = [*WORDS, *SHORT, *short, f"data_root={root}", f"output_root={tmp_path / 'out'}"]
+    shown = command_line(*words)
+    assert shown.returncode == 0, shown.stderr
+    folder = run_folder(resolve(words), distinguishing(words))
+    found = json.loads((folder / "summary.json").read_text())["metrics"]
+    assert found["photos"] == 5
+    capture = json.loads(command_line(*words, "runtime.devices=1", "mode=evaluate").stdout)
+    assert {key: capture[key] for key in found} == found

@@ -2,7 +2,8 @@
 
 <root>/annotations/instances_{train,val}2017.json and <root>/{train,val}2017/. A photo that is not there, a category
 that the file does not list and a number used twice are errors at the start. mmdet itself leaves out objects marked
-`ignore`, of no area, less than a pixel wide or outside their photo, and in training photos without objects and small ones.
+`ignore`, of no area, less than a pixel wide or outside their photo, and in training photos without objects and small
+ones.
 """
 
 import contextlib
