@@ -116,7 +116,7 @@ def test_each_validation_photo_is_evaluated_once_by_any_number_of_workers(tmp_pa
     for world in (1, 2, 3):
         seen = []
         for rank in range(world):
-            share = data(root, place=Place(rank, world, torch.device("cpu")))
+            share = data(root, "mode=evaluate", place=Place(rank, world, torch.device("cpu")))
             seen += [sample.img_id for batch in share.evaluation_batches(1) for sample in batch["data_samples"]]
         assert sorted(seen) == [1, 2, 3, 4, 5]
 

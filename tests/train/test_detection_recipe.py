@@ -1,7 +1,7 @@
 """Mask R-CNN on XCiT-S12/16, 3x: each number of the authors' detection recipe, written out independently."""
 
+import copy
 import functools
-import math
 
 import numpy
 import pytest
@@ -19,6 +19,8 @@ from timm.layers import DropPath
 from train.tasks.detection import operators
 
 operators.load_mmdet()
+
+from mmdet.models import SingleRoIExtractor
 
 from train.tasks.detection import model, pipeline
 
@@ -190,15 +192,14 @@ def test_augmentation_is_the_recipes():
     first = {**whole, "scales": [(side, 1333) for side in (400, 500, 600)]}
     crop = {"type": "RandomCrop", "crop_type": "absolute_range", "crop_size": (384, 600), "allow_negative_crop": True}
     assert choice == {"type": "RandomChoice", "transforms": [[whole], [first, crop, whole]]}
-    samples = [applied(seed) for seed in range(300)]
+    samples = [applied(seed) for seed in range(150)]
     kept = [sample for sample in samples if abs(sample.img_shape[1] / sample.img_shape[0] - 4 / 3) < 0.01]
-    assert 0.35 < len(kept) / 300 < 0.65  # the branch without a window
+    assert 0.35 < len(kept) / 150 < 0.65  # the branch without a window
     assert {min(sample.img_shape) for sample in kept} == set(sides)
-    assert 0.4 < sum(sample.flip for sample in samples) / 300 < 0.6
+    assert 0.4 < sum(sample.flip for sample in samples) / 150 < 0.6
     assert all(max(sample.img_shape) <= 1333 for sample in samples)
     assert any(len(sample.gt_instances) == 0 for sample in samples)  # a window without objects
-    long = applied(3, 2000, 500)
-    assert max(long.img_shape) == 1333
+    assert max(max(applied(seed, 2000, 500).img_shape) for seed in range(6)) == 1333
 
 
 def test_evaluation_resizes_to_800_and_1333_without_mirroring():
@@ -240,20 +241,22 @@ def test_region_features_are_taken_in_float32():
     extractor = model.RegionFeatures({"type": "RoIAlign", "output_size": 2, "sampling_ratio": 0}, 1, [4])
     maps = (torch.arange(300.0)[None, None, None].expand(1, 1, 8, 300).bfloat16(),)
     rois = torch.tensor([[0, 1001.0, 2, 1009.0, 10]])
-    assert extractor(maps, rois)[0, 0, 0].tolist() == pytest.approx([250.5, 252.0], abs=0.6)
+    assert extractor(maps, rois)[0, 0, 0].tolist() == pytest.approx([250.25, 251.25], abs=1e-3)
     assert extractor(maps, rois).dtype == torch.float32
-    assert math.isfinite(float(extractor(maps, rois).sum()))
+    plain = SingleRoIExtractor({"type": "RoIAlign", "output_size": 2, "sampling_ratio": 0}, 1, [4])
+    assert plain(maps, rois)[0, 0, 0].tolist() == pytest.approx([250.0, 251.0], abs=1e-3)  # mmdet's own
 
 
 def test_batch_norms_are_synchronised_between_gpus_and_left_alone_on_the_cpu(monkeypatch):
-    small = config("runtime.dry=true")
-    plain = model.build(small)
+    plain = detector()
     count = sum(type(module) is nn.BatchNorm2d for module in plain.modules())
     assert count == 4 + 12 + 1  # patch embedding, local patch interaction, the step to stride 4
+    assert model.synchronised(plain) is plain
+    assert sum(type(module) is nn.BatchNorm2d for module in plain.modules()) == count
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
     monkeypatch.setattr(torch.distributed, "get_backend", lambda: "nccl")
-    together = model.build(small)
+    together = model.synchronised(copy.deepcopy(plain))
     assert sum(type(module) is nn.SyncBatchNorm for module in together.modules()) == count
     assert not any(type(module) is nn.BatchNorm2d for module in together.modules())
     assert together.state_dict().keys() == plain.state_dict().keys()

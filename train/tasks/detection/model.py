@@ -119,7 +119,11 @@ def build(config: DictConfig) -> nn.Module:
         raise UserError(f"conditioning: {error}") from None
     if line and os.environ.get("RANK", "0") == "0":
         print(line, file=sys.stderr, flush=True)
+    return synchronised(model)
+
+
+def synchronised(model: nn.Module) -> nn.Module:
+    """The recipe's SyncBN between GPUs. It refuses CPU tensors: CPU workers keep batch normalisations of their own."""
     if torch.cuda.is_available() and dist.is_initialized() and dist.get_backend() == "nccl":
-        # The recipe's SyncBN. It refuses CPU tensors, so CPU workers keep batch normalisation of their own.
-        model = nn.SyncBatchNorm.convert_sync_batchnorm(model)
+        return nn.SyncBatchNorm.convert_sync_batchnorm(model)
     return model

@@ -73,8 +73,6 @@ class Photos(CocoDataset):
         except (AssertionError, KeyError, TypeError, ValueError) as error:
             kind = f"{type(error).__name__}: {error}".splitlines()[0]
             raise UserError(f"{annotations(root, split)} is not in the format of COCO's instances ({kind})") from None
-        if len(self) == 0:
-            raise UserError(f"{annotations(root, split)}: no photo is left to use")
         there = set(os.listdir(folder(root, split)))
         names = [Path(self.get_data_info(index)["img_path"]).name for index in range(len(self))]
         if lacking := [name for name in names if name not in there]:
@@ -104,6 +102,13 @@ class Photos(CocoDataset):
             if entry["image_id"] not in images:
                 raise UserError(f"{path}: object {entry.get('id')} is in photo {entry['image_id']}, which is not there")
         return coco
+
+    def filter_data(self) -> list[dict]:
+        """What mmdet leaves in; nothing is an error."""
+        left = super().filter_data()
+        if not left:
+            raise UserError(f"{annotations(self.root, self.split)}: no photo is left to use")
+        return left
 
     def tall(self) -> torch.Tensor:
         """Which photos are taller than wide, bool [N]: mmdet keeps the two apart in a batch."""
