@@ -23,6 +23,7 @@ comma := ,
 VENV := .venv
 PY := $(VENV)/bin/python
 STAMP := $(VENV)/.installed
+COCO := $(VENV)/.installed-coco
 # Exported, so that spaces and commas in a path reach the program as they are (a dollar sign is make's: write $$).
 ifneq ($(strip $(DATA_ROOT)),)
 export DATA_ROOT
@@ -55,10 +56,16 @@ $(STAMP): pyproject.toml
 	@$(PY) -m pip install --quiet --disable-pip-version-check --editable '.[train,dev]'
 	@touch $@
 
+# mmengine and mmcv-lite ask for an OpenCV that needs a display library: without their dependencies (openmmlab.txt).
+$(COCO): $(STAMP) openmmlab.txt
+	@$(PY) -m pip install --quiet --disable-pip-version-check --editable '.[coco]'
+	@$(PY) -m pip install --quiet --disable-pip-version-check --no-deps -r openmmlab.txt
+	@touch $@
+
 demo: $(STAMP) ## Train a small ViT on handwritten digits, with and without conditioning: a table and a picture
 	@$(PY) -m scripts.demo
 
-test: $(STAMP) ## Run the tests; DATA_ROOT=<folder> adds those that need data
+test: $(COCO) ## Run the tests; DATA_ROOT=<folder> adds those that need data
 	@$(PY) -m pytest
 
 lint: $(STAMP) ## ruff: lint and formatting
@@ -80,6 +87,10 @@ imagenet-xcit: $(STAMP) ## ImageNet, XCiT-M (SCALE=reduced: CIFAR-10, a small XC
 
 imagenet-davit: $(STAMP) ## ImageNet, DaViT-B (SCALE=reduced: CIFAR-10, a small DaViT)
 	@$(call row,imagenet_davit)
+
+.PHONY: coco-xcit
+coco-xcit: $(COCO) ## COCO, Mask R-CNN on XCiT-S (SCALE=reduced: a small one on drawn shapes, drawn first)
+	@$(if $(filter reduced,$(SCALE)),$(PY) -m scripts.make_shapes $(ARGS) &&) $(call row,coco_xcit)
 
 .PHONY: lra lra-listops lra-text lra-retrieval lra-image lra-pathfinder
 lra: lra-listops lra-text lra-retrieval lra-image lra-pathfinder ## Long Range Arena, its five tasks
@@ -133,7 +144,7 @@ slurm-%: $(STAMP) ## Submit a row: slurm-imagenet-vit NODES=1 DEVICES=8 PARTITIO
 ##@ Data
 .PHONY: check-data
 ROW ?= imagenet-vit
-check-data: $(STAMP) ## Check a row's data before a long run: ROW=imagenet-vit (ARGS=--all: decode every image)
+check-data: $(if $(filter coco-%,$(ROW)),$(COCO),$(STAMP)) ## Check a row's data before a long run: ROW=imagenet-vit (ARGS=--all: decode every image)
 	@$(PY) -m scripts.check_data $(ROW) $(ARGS)
 
 ##@ From records and without training

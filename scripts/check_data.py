@@ -22,7 +22,7 @@ from scripts import check_sequences
 from train.compose import options, resolve
 from train.data.imagenet import reason
 from train.data.photographs import UNREADABLE, Folder, Parquet, photographs
-from train.data.presence import ARCHIVES, lacking
+from train.data.presence import ARCHIVES, lacking, layout
 from train.errors import USAGE, UserError
 from train.progress import clock
 from train.randomness import SUBSET, permutation
@@ -142,6 +142,11 @@ def main() -> int:
             sort_validation(config)
         if missing := lacking(config):
             raise UserError(missing)
+        if layout(config) == "coco":
+            from scripts.check_coco import coco_problems
+
+            looked = "all photos" if chosen.all else f"a sample of {SAMPLE} photos of each split"
+            return told(coco_problems(config, chosen.all), f"{looked} decoded", None if chosen.all else SHOWN)
         if "kind" in config.dataset:
             return told(check_sequences.check(config), "every file was read")
         splits = {split: photographs(config.dataset, config.data_root, split) for split in ("train", "val")}

@@ -19,6 +19,8 @@ def test_environment_yml_has_the_pins_of_pyproject():
     extras = project()["optional-dependencies"]
     wanted = [*project()["dependencies"], *(pin for name, pins in extras.items() if name != "coco" for pin in pins)]
     assert sorted(listed) == sorted(wanted)
+    alone = (REPOSITORY / "openmmlab.txt").read_text().splitlines()
+    wanted += extras["coco"] + [line for line in alone if not line.startswith("#")]
     assert all(re.fullmatch(r"[\w.-]+(\[\w+\])?==[\w.]+", pin) for pin in wanted)
 
 
@@ -63,6 +65,21 @@ def test_a_rows_target_says_what_its_variables_say(words, asked):
     said = shown.replace("\\\n", " ").split()
     for word in asked:
         assert word in said
+
+
+def test_the_reduced_coco_row_draws_its_data_first():
+    def said(*words):
+        command = ["make", "-n", "coco-xcit", *words]
+        return subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=True).stdout
+
+    reduced = said("SCALE=reduced", "ARGS=dataset.shapes.train=9")
+    assert re.search(r"-m scripts\.make_shapes dataset\.shapes\.train=9 && .*experiment=reduced/coco_xcit", reduced)
+    assert "make_shapes" not in said()
+    assert "experiment=paper/coco_xcit" in said()
+    for target in (("coco-xcit",), ("test",), ("check-data", "ROW=coco-xcit")):
+        command = ["make", "-n", "-W", "openmmlab.txt", *target]
+        shown = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=True).stdout
+        assert re.search(r"pip install .*--no-deps -r openmmlab\.txt", shown), target
 
 
 def test_the_readmes_library_code_runs(tmp_path, monkeypatch):

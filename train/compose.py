@@ -17,11 +17,15 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from train import schema
+from train.data.presence import drawn_root
 from train.errors import UserError
 from train.limits import check_ranges
 
 CONFIG_FOLDER = Path(__file__).resolve().parent.parent / "configs"
-FREE = ("model.args",)  # dictionaries that are handed on as they are, so that any key may be set in them
+FREE = (
+    "model.args",
+    "model.detector",
+)  # dictionaries that are handed on as they are, so that any key may be set in them
 PATHS = (
     "data_root",
     "output_root",
@@ -123,6 +127,8 @@ def resolve(words: list[str]) -> DictConfig:
     config = _compose([f"{key}={name}" for key, name in groups.items()] + _checked(values, base))
     config.experiment = groups["experiment"]
     _check(config)
+    if config.dataset.get("shapes") is not None:
+        config.data_root = drawn_root(config)
     if groups.get("conditioning") == "off" and config.conditioning.lam != 0:
         raise UserError(
             f"conditioning=off with conditioning.lam={config.conditioning.lam:g}: choose a method, or λ = 0"
@@ -157,7 +163,10 @@ def distinguishing(words: list[str]) -> list[str]:
 def result_changing(config: DictConfig) -> dict:
     """The part of a config that is a run's identity, as plain values."""
     whole = OmegaConf.to_container(config, resolve=True)
-    return {key: whole[key] for key in schema.RESULT_KEYS}
+    named = {key: whole[key] for key in schema.RESULT_KEYS}
+    if named["model"].get("pretrained"):  # the file, not where it lies
+        named["model"]["pretrained"] = Path(named["model"]["pretrained"]).name
+    return named
 
 
 def flatten(node: DictConfig | dict, prefix: str = "") -> dict:
@@ -248,5 +257,9 @@ def _check(config: DictConfig) -> None:
         raise UserError("predictions and per_class are for mode=evaluate")
     if flat["schedule.cooldown_steps"] is not None and flat["schedule.cooldown_epochs"] is not None:
         raise UserError("schedule: give one of schedule.cooldown_steps and schedule.cooldown_epochs")
+    if (config.schedule.name == "steps") != (config.schedule.milestones is not None):
+        raise UserError("schedule.milestones belong to schedule.name=steps: give both or neither")
+    if config.optimizer.no_decay == "names" and not config.optimizer.no_decay_names:
+        raise UserError("optimizer.no_decay=names needs optimizer.no_decay_names, globs on parameters' names")
     if config.optimizer.lr_scaling == "linear" and config.optimizer.reference_batch is None:
         raise UserError("optimizer.lr_scaling=linear needs optimizer.reference_batch, the batch the lr is written for")

@@ -19,7 +19,7 @@ from timm.models import load_state_dict
 from torch import nn
 
 from train import checkpoint, tasks
-from train.compose import flatten
+from train.compose import flatten, result_changing
 from train.distributed import Place
 from train.errors import UserError
 from train.optimizer import Precision
@@ -39,18 +39,25 @@ def evaluate(config: DictConfig, record: Record, place: Place) -> dict[str, floa
     task = tasks.build(config, place)
     model, about = weights(config, record.folder)
     model.to(place.device).eval()
-    images = config.task.name == "classification"
-    if (config.per_class and not images) or (config.predictions and not (images or hasattr(task, "write_predictions"))):
+    detailed = hasattr(task, "class_names") or hasattr(task, "write_predictions")
+    if (config.per_class and not detailed) or (
+        config.predictions and not (detailed or hasattr(task, "write_test_predictions"))
+    ):
         raise UserError(f"per_class and predictions: task {config.task.name!r} has none")
-    details: list[torch.Tensor] | None = [] if images and (config.per_class or config.predictions) else None
+    details: list | None = [] if detailed and (config.per_class or config.predictions) else None
     with Precision(config.runtime.precision, place.device).autocast():
         metrics = task.evaluate(model, **({} if details is None else {"details": details}))
         if hasattr(task, "test"):
             metrics |= task.test(model)
-        if config.predictions and not images:  # a test set without labels
-            task.write_predictions(model, Path(config.predictions).expanduser())
+        if config.predictions and not detailed:  # a test set without labels
+            task.write_test_predictions(model, Path(config.predictions).expanduser())
     found = {**about, **metrics}
-    if details is not None:
+    if details is not None and hasattr(task, "write_predictions"):  # in a format of its own
+        if config.per_class:
+            found["per_class"] = task.per_class(details)
+        if config.predictions and place.first:
+            task.write_predictions(Path(config.predictions).expanduser(), details)
+    elif details is not None:
         rows = gathered(torch.cat(details), place)
         if config.per_class:
             found["per_class"] = per_class(rows, task.class_names())
@@ -90,7 +97,7 @@ def same_model(config: DictConfig, recorded: dict, path: Path) -> None:
     Raises:
         UserError: naming the keys that differ.
     """
-    asked = {key: OmegaConf.to_container(config[key], resolve=True) for key in ("model", "conditioning")}
+    asked = {key: value for key, value in result_changing(config).items() if key in ("model", "conditioning")}
     held = flatten({key: recorded.get(key, {}) for key in asked})
     wanted = flatten(asked)
     changed = [key for key in sorted(held.keys() | wanted.keys()) if held.get(key) != wanted.get(key)]
@@ -117,6 +124,8 @@ def from_file(config: DictConfig, path: Path) -> nn.Module:
 
 def from_hub(config: DictConfig, asked: str) -> tuple[nn.Module, dict]:
     """timm's pretrained weights, the model's default ones or those of a tag."""
+    if config.task.name != "classification":
+        raise UserError(f"checkpoint={asked} is for classification: timm has no weights of a detector")
     name = config.model.name + (f".{asked.removeprefix('timm:')}" if ":" in asked else "")
     arguments = OmegaConf.to_container(config.model.args, resolve=True)
     try:

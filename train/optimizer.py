@@ -4,11 +4,12 @@ import contextlib
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from fnmatch import fnmatch
 
 import torch
 from omegaconf import DictConfig
 from timm.optim import create_optimizer_v2, param_groups_weight_decay
-from timm.scheduler import CosineLRScheduler
+from timm.scheduler import CosineLRScheduler, MultiStepLRScheduler
 from timm.utils import ModelEmaV3
 from torch import nn
 
@@ -67,12 +68,21 @@ def parameter_groups(config: DictConfig, model: nn.Module) -> list[dict]:
     """timm's groups: the parameters that weight decay leaves out, and those that it acts on.
 
     `no_decay=1d` leaves out tensors of at most one axis, biases, and `no_decay_names` (the model's own list where
-    that is not set); `none` leaves out nothing.
+    that is not set); `names` leaves out what `no_decay_names`, globs, match and no more; `none` leaves out nothing.
     """
     options = config.optimizer
     if options.no_decay == "none":
         return [{"params": [p for p in model.parameters() if p.requires_grad], "weight_decay": options.weight_decay}]
     names = options.no_decay_names
+    if options.no_decay == "names":
+        groups: dict[bool, list] = {False: [], True: []}
+        for name, parameter in model.named_parameters():
+            if parameter.requires_grad:
+                groups[any(fnmatch(name, pattern) for pattern in names)].append(parameter)
+        return [
+            {"params": groups[True], "weight_decay": 0.0},
+            {"params": groups[False], "weight_decay": options.weight_decay},
+        ]
     if names is None:
         names = model.no_weight_decay() if hasattr(model, "no_weight_decay") else ()
     return param_groups_weight_decay(model, options.weight_decay, no_weight_decay_list=tuple(names))
@@ -114,6 +124,18 @@ class Schedule:
             return
         bounds = lr_factor(config) if schedule.scale_bounds else 1.0
         cosine = schedule.name == "cosine"
+        if schedule.name == "steps":
+            self.timm = MultiStepLRScheduler(
+                optimizer,
+                # timm looks one step ahead; + 1 makes the step after a milestone the first at the lower rate.
+                decay_t=[round(epoch * length.steps_per_epoch / self.per) + 1 for epoch in schedule.milestones],
+                decay_rate=0.1 if schedule.decay is None else schedule.decay,
+                warmup_t=warmup,
+                warmup_lr_init=schedule.warmup_lr * bounds,
+                warmup_prefix=False,
+                t_in_epochs=False,
+            )
+            return
         self.timm = CosineLRScheduler(
             optimizer,
             t_initial=total - (warmup if schedule.warmup_prefix else 0),

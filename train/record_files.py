@@ -8,6 +8,7 @@ from pathlib import Path
 
 from omegaconf import DictConfig, OmegaConf
 
+from train.compose import result_changing
 from train.errors import WriteError
 from train.folder import summary, tag
 
@@ -35,7 +36,7 @@ def write(path: Path, text: str) -> None:
 
 def plain_config(config: DictConfig) -> dict:
     """The resolved config as plain values, with the machine's paths written as variables."""
-    values = OmegaConf.to_container(config, resolve=True)
+    values = OmegaConf.to_container(config, resolve=True) | result_changing(config)
     values["checkpoint"] = scrubbed(values["checkpoint"], config) if values["checkpoint"] else None
     values["data_root"] = "${DATA_ROOT}" if values["data_root"] else None
     values["output_root"] = "${OUTPUT_ROOT}"

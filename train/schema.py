@@ -11,7 +11,7 @@ from typing import Any
 from hydra.core.config_store import ConfigStore
 from omegaconf import MISSING
 
-from train import schema_language
+from train import schema_detection, schema_language
 from train.schema_sequences import LongRange, Sequences
 
 RESULT_KEYS = (
@@ -97,7 +97,8 @@ class Optimizer:
     weight_decay: float = 0.0
     betas: list[float] = field(default_factory=lambda: [0.9, 0.999])
     eps: float = 1e-8
-    no_decay: str = "1d"  # '1d': tensors of one axis, biases and no_decay_names; 'none': everything decays
+    # '1d': tensors of one axis, biases and no_decay_names; 'names': those names alone; 'none': everything decays
+    no_decay: str = "1d"
     no_decay_names: list[str] | None = None  # parameter names, or globs of them; None: the model's own list
     clip_grad: float | None = None
     lr_scaling: str = "absolute"  # absolute | linear (in the global batch, from reference_batch)
@@ -108,7 +109,7 @@ class Optimizer:
 class Schedule:
     """Length and learning rate; durations are in steps or in epochs, exactly one."""
 
-    name: str = "cosine"  # cosine | constant | triangle | one_cycle (torch's OneCycleLR)
+    name: str = "cosine"  # cosine | constant | steps | triangle | one_cycle (torch's OneCycleLR)
     steps: int | None = None
     epochs: float | None = None
     warmup_steps: int | None = None
@@ -126,6 +127,8 @@ class Schedule:
     hours: float | None = None  # a budget of the clock in place of steps or epochs (train/budget.py)
     start: float | None = None  # triangle: the factor on the rate at the first step (0.25) ...
     peak: float | None = None  # ... which has grown to 1 at this share of the run (0.75) and falls to 0 at its end
+    milestones: list[float] | None = None  # steps: the epochs after which the rate is multiplied by `decay`
+    decay: float | None = None  # steps: None is 0.1
 
 
 @dataclass
@@ -214,12 +217,13 @@ CHOICES = {
     "conditioning.targets": ("q", "k", "v", "qk", "qv", "kv", "qkv"),
     "conditioning.when": ("persistent", "init"),
     "optimizer.lr_scaling": ("absolute", "linear"),
-    "optimizer.no_decay": ("1d", "none"),
+    "optimizer.no_decay": ("1d", "names", "none"),
     "dataset.layout": ("folder", "archives", "parquet", "hub"),
     "dataset.kind": ("listops", "text", "retrieval", "image", "pathfinder"),
     "dataset.split": ("nystromformer", "google"),
-    "schedule.name": ("cosine", "constant", "one_cycle", "triangle"),
+    "schedule.name": ("cosine", "constant", "steps", "triangle", "one_cycle"),
     "schedule.anneal": (None, "linear", "cosine"),
+    "model.correction": ("carry", "fold"),
     "schedule.per": ("step", "epoch"),
     "runtime.device": ("auto", "cpu", "cuda"),
     "runtime.precision": ("auto", "bf16", "fp16", "fp32"),
@@ -242,3 +246,6 @@ def register() -> None:
     store.store(group="model", name="crammed_bert_schema", node=schema_language.CrammedBert)
     store.store(group="dataset", name="text_schema", node=schema_language.Text)
     store.store(group="dataset", name="glue_data_schema", node=schema_language.Glue)
+    store.store(group="task", name="detection_schema", node=schema_detection.Detection)
+    store.store(group="model", name="detector_schema", node=schema_detection.Detector)
+    store.store(group="dataset", name="coco_schema", node=schema_detection.Coco)

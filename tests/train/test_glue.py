@@ -254,7 +254,7 @@ def test_each_task_fine_tunes_and_predicts(root, name, tmp_path):
     assert run.length.steps == 3
     for suffix in table.dev:
         assert {table.metric + suffix, "majority" + suffix, "loss" + suffix} <= run.metrics.keys()
-    run.task.write_predictions(run.model.eval(), tmp_path)
+    run.task.write_test_predictions(run.model.eval(), tmp_path)
     for server in table.tests:
         lines = (tmp_path / f"{server}.tsv").read_text().splitlines()
         assert lines[0] == "index\tprediction"

@@ -52,6 +52,8 @@ def missing(name: str, root: str | None, layout: str = "folder") -> str | None:
     if root is None:
         return f"no data root: set DATA_ROOT (or data_root=...) to the folder that holds {needs}"
     folder = Path(root).expanduser() / name
+    if layout == "coco":
+        return missing_coco(folder)
     if not folder.is_dir():
         return f"{folder} is not there: set DATA_ROOT (or data_root=...) to the folder that holds {needs}"
     if name in PARQUET:
@@ -69,6 +71,7 @@ NEEDS = {
     "folder": "{train,val}/<class>/",
     "archives": "{" + ",".join(ARCHIVES) + "}",
     "parquet": "{train,validation}-*.parquet",
+    "coco": "{annotations/instances_{train,val}2017.json,train2017/,val2017/}",
     "hub": "",
 }
 
@@ -108,6 +111,26 @@ def missing_class_folders(folder: Path) -> str | None:
     return None
 
 
+def missing_coco(folder: Path) -> str | None:
+    """What is lacking of a set in COCO's format; a set that is drawn comes with the command that draws it."""
+    needed = [
+        f"{kind}" for split in ("train", "val") for kind in (f"annotations/instances_{split}2017.json", f"{split}2017")
+    ]
+    lacking = [name for name in needed if not (folder / name).exists()]
+    if lacking and folder.name == "shapes":
+        return f"{folder} lacks {', '.join(lacking)}: python -m scripts.make_shapes --into '{folder}' draws it"
+    return f"{folder} lacks {', '.join(lacking)}: see README.md for the layout" if lacking else None
+
+
+def drawn_root(config: DictConfig) -> str | None:
+    """The folder that holds a drawn set: the data root where it is there, else `data` below the output root."""
+    if config.data_root and (Path(config.data_root).expanduser() / config.dataset.name).is_dir():
+        return config.data_root
+    return str(Path(config.output_root).expanduser() / "data")
+
+
 def layout(config: DictConfig) -> str:
     """The layout that a config asks for; sets of other kinds have one and no key for it."""
+    if config.task.name == "detection":
+        return "coco"
     return config.dataset.layout if "layout" in config.dataset else "folder"

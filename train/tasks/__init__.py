@@ -20,12 +20,15 @@ A task may also have
 | `follow(spent)` | be told how to ask for the share of the run's budget that is spent |
 | `seen()` | name → number of what it has used so far, for the record (`samples`, where steps differ in size) |
 | `state()`, `load(state)` | what a checkpoint keeps of it |
-| `write_predictions(model, folder)` | `predictions=` of an evaluation, where it is a test set without labels |
+| `class_names()`, `image_name(index)` | what an evaluation's `per_class=` and `predictions=` call things |
+| `per_class(details)`, `write_predictions(path, details)` | the same in a format of the task's own |
+| `write_test_predictions(model, folder)` | `predictions=` where it is a test set without labels |
 | `exhausted` | whether the run ends after this step whatever its budget |
 | `probe_loss(model, batch)` | the loss of a probe batch, where it is no plain cross-entropy |
 """
 
 from importlib import import_module
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 from omegaconf import DictConfig
@@ -44,6 +47,7 @@ TASKS = {
     "long_range": ("long_range.LongRange", "sequence_models"),
     "language_modeling": ("language_modeling.LanguageModeling", "language_models"),
     "glue": ("glue.Glue", "language_models"),
+    "detection": ("detection.task.Detection", "detection.model"),
 }
 
 
@@ -54,7 +58,7 @@ def build(config: DictConfig, place: "Place"):
         UserError: there is no such task, or its data is not as the config says.
     """
     module, name = _named(config)[0].rsplit(".", 1)
-    return getattr(import_module(f"train.tasks.{module}"), name)(config, place)
+    return getattr(_module(module), name)(config, place)
 
 
 def plain_model(config: DictConfig) -> nn.Module:
@@ -63,7 +67,16 @@ def plain_model(config: DictConfig) -> nn.Module:
     Raises:
         UserError: the library refuses what the config asks for.
     """
-    return import_module(f"train.tasks.{_named(config)[1]}").build(config)
+    return _module(_named(config)[1]).build(config)
+
+
+def _module(path: str) -> ModuleType:
+    """A module below train/tasks; for detection with what it needs of mmdet made ready."""
+    if path.startswith("detection."):
+        from train.tasks.detection.operators import load_mmdet
+
+        load_mmdet()
+    return import_module(f"train.tasks.{path}")
 
 
 def _named(config: DictConfig) -> tuple[str, str]:
@@ -73,13 +86,24 @@ def _named(config: DictConfig) -> tuple[str, str]:
 
 
 def build_model(config: DictConfig) -> nn.Module:
-    """The config's model, freshly initialised and conditioned; reads no data.
+    """The config's model, freshly initialised (or from the weights that it names) and conditioned; reads no data.
 
     Raises:
         UserError: the library or the conditioning refuses what the config asks for.
     """
-    model = plain_model(config)
+    module = _module(_named(config)[1])
+    if hasattr(module, "build_conditioned"):  # where weights from elsewhere bring their own correction
+        return module.build_conditioned(config)
+    model = module.build(config)
     try:
         return specattn.condition(model, **config.conditioning)
     except ValueError as error:
         raise UserError(f"conditioning: {error}") from None
+
+
+def _detection(part: str) -> ModuleType:
+    """A module of train/tasks/detection/, with what it needs of mmdet made ready."""
+    from train.tasks.detection.operators import load_mmdet
+
+    load_mmdet()
+    return import_module(f"train.tasks.detection.{part}")

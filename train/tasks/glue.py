@@ -127,7 +127,7 @@ class Glue:
         return self.moved(*features.batch(list(range(min(size, len(features))))))
 
     @torch.no_grad()
-    def write_predictions(self, model: nn.Module, folder: Path) -> list[Path]:
+    def write_test_predictions(self, model: nn.Module, folder: Path) -> list[Path]:
         """Predictions for the test sets, as GLUE's server takes them: `<folder>/<CoLA, MNLI-m, ...>.tsv`.
 
         Raises:

@@ -1,9 +1,9 @@
 """The model of the Long Range Arena as the configs name it."""
 
 from omegaconf import DictConfig, OmegaConf
-from specattn.models.nystromformer import Nystromformer
 from torch import nn
 
+from specattn.models.nystromformer import Nystromformer
 from train.errors import UserError
 from train.tasks.vision_models import remove_layer_norms
 
