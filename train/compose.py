@@ -4,8 +4,11 @@ Hydra composes and parses; this file only turns its errors into one line that na
 and lets an experiment be named with a glob that sees through slashes (`experiment=glob(paper/*)`).
 """
 
+import copy
 import difflib
+import functools
 import itertools
+import os
 from fnmatch import fnmatch
 from pathlib import Path
 
@@ -216,9 +219,16 @@ def _checked(values: list[Override], base: DictConfig) -> list[str]:
 
 
 def _compose(words: list[str]) -> DictConfig:
+    """Hydra's composition; a sweep asks for the same ones again and again, and each takes a quarter of a second."""
+    return copy.deepcopy(_composed(tuple(words), os.environ.get("DATA_ROOT")))
+
+
+@functools.lru_cache(maxsize=256)
+def _composed(words: tuple[str, ...], data_root: str | None) -> DictConfig:
+    """As `_compose`; the base config reads DATA_ROOT."""
     try:
         with initialize_config_dir(str(CONFIG_FOLDER), version_base="1.3"):
-            config = compose("config", overrides=words)
+            config = compose("config", overrides=list(words))
             OmegaConf.resolve(config)
             return config
     except (HydraException, OmegaConfBaseException) as error:
