@@ -77,7 +77,8 @@ def config_of(words):
     for word in words[1:]:
         key, _, value = word.partition("=")
         if key == "conditioning":
-            config.conditioning |= {"off": {"lam": 0.0}, "svd": {"method": "svd", "lam": 1.0}}[value]
+            chosen = {"off": {"lam": 0.0}, "svd": {"method": "svd", "lam": 1.0}}[value]
+            OmegaConf.update(config, "conditioning", chosen, merge=True)
             continue
         OmegaConf.update(config, key, OmegaConf.from_dotlist([f"value={value}"]).value)
         if key in ("model.vocabulary", "model.length"):  # which the data sets take from the model
