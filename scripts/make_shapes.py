@@ -31,13 +31,13 @@ from train.record_files import write
 CATEGORIES = ("disc", "box", "triangle")
 FINE = 4  # pictures are drawn this many times finer and averaged: soft edges
 EMPTY, CROWDED = 0.06, 0.06  # shares of the pictures
-HIDDEN = 0.5  # at most this much of an object may be hidden
+HIDDEN = 0.4  # at most this much of an object may be hidden
 SPLITS = ("train", "val")
 
 
 def outline(kind: int, draw: numpy.random.Generator, side: int) -> Polygon:
     """An object's outline in pixels: somewhere, of some size and turn."""
-    radius = draw.uniform(0.07, 0.22) * side
+    radius = draw.uniform(0.1, 0.25) * side
     x, y = draw.uniform(0.6 * radius, side - 0.6 * radius, 2)
     turn = draw.uniform(0, 2 * math.pi)
     if kind == 0:

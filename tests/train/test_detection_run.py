@@ -79,8 +79,8 @@ def test_a_run_is_stopped_resumed_and_evaluated(tmp_path, monkeypatch, capsys):
     assert {layer["attention"] for layer in probes[1]["layers"]} == {f"backbone.blocks.{i}.attn" for i in range(4)}
     assert all(layer["gradient_v"] > 0 for layer in probes[1]["layers"])
     rates = [event["lr"] for event in events if event["event"] == "train"]
-    assert rates[1] == pytest.approx(1e-3 if rates[1] > 1e-4 else rates[1])
-    assert rates[4] == pytest.approx(rates[1] / 10)
+    lr = resolve(alone).optimizer.lr  # a warm-up of one step; half an epoch is three
+    assert rates == pytest.approx([1e-6, lr, lr, lr / 10, lr / 10])
 
     recorded = json.loads((folders[0] / "summary.json").read_text())
     assert recorded["primary"] == "ap_box"
