@@ -114,6 +114,7 @@ def finetuning(root, name, *words):
         f"output_root={root / 'outputs'}",
         "dataset.rows=null",
         "dataset.train_size=null",
+        "dataset.length=16",
         "batch_size=8",
         "schedule.epochs=1",
         *words,
