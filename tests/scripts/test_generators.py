@@ -24,20 +24,20 @@ from scipy import ndimage, stats
 from scripts import make_listops
 from scripts.generators import pathfinder_images
 from scripts.generators.listops_language import evaluate, tokens
-from scripts.generators.listops_trees import Shape, expressions
+from scripts.generators.listops_trees import Shape, draw, expressions
 from scripts.generators.pathfinder_images import make
 from scripts.generators.pathfinder_settings import SIZE, Pathfinder
 from scripts.generators.topics import language
 from scripts.generators.work import command
 from train.data.lra import missing
 
-SHORT = ["--min-length", "50", "--max-length", "300", "--max-depth", "8"]
+SHORT = ["--min-length", "50", "--max-length", "150", "--max-depth", "6"]
 TINY = ["--min-length", "0", "--max-length", "5", "--max-depth", "2", "--max-args", "2"]
 DIGITS = ["--min-length", "0", "--max-length", "2", "--max-depth", "1"]
-LISTOPS = ["make_listops", *SHORT, "--train", "700", "--val", "30", "--test", "30"]
+LISTOPS = ["make_listops", *SHORT, "--train", "500", "--val", "30", "--test", "30"]
 PATHFINDER = ["make_pathfinder", "--images", "50", "--batch", "20"]
-MANY_ROWS = ["make_listops", *SHORT, "--train", "2000", "--val", "30", "--test", "30"]
-MANY_IMAGES = ["make_pathfinder", "--images", "160", "--batch", "20"]
+MANY_ROWS = ["make_listops", *SHORT, "--train", "1200", "--val", "30", "--test", "30"]
+MANY_IMAGES = ["make_pathfinder", "--images", "140", "--batch", "20", "--contour-length", "6", "--distractors", "2"]
 RETRIEVAL = ["make_retrieval", "--train", "300", "--eval", "20", "--test", "20"]
 
 
@@ -207,32 +207,32 @@ def test_what_is_no_expression_is_refused(source):
         evaluate(source)
 
 
-def naive(draw: random.Random, shape: Shape, depth: int = 1) -> tuple[list[str], int]:
+def naive(source: random.Random, shape: Shape, depth: int = 1) -> tuple[list[str], int]:
     """The recursion as described, token by token; the value by other means than the generator's."""
-    u = draw.random() if depth < shape.max_depth else 1
+    u = source.random() if depth < shape.max_depth else 1
     if u > 0.25:
-        digit = draw.randrange(10)
+        digit = source.randrange(10)
         return [str(digit)], digit
-    operator = draw.choice(["[MIN", "[MAX", "[MED", "[SM"])
+    operator = source.choice(["[MIN", "[MAX", "[MED", "[SM"])
     found, values = [operator], []
-    for _ in range(draw.randint(2, shape.max_args)):
-        more, value = naive(draw, shape, depth + 1)
+    for _ in range(source.randint(2, shape.max_args)):
+        more, value = naive(source, shape, depth + 1)
         found += more
         values.append(value)
     value = {"[MIN": min, "[MAX": max, "[MED": lambda v: int(numpy.median(v)), "[SM": lambda v: sum(v) % 10}[operator]
     return [*found, "]"], int(value(values))
 
 
-@pytest.mark.parametrize(("shape", "count"), [(Shape(), 100), (Shape(4, 60, 4, 5), 2000), (Shape(10, 40, 5, 8), 500)])
+@pytest.mark.parametrize(("shape", "count"), [(Shape(), 60), (Shape(4, 60, 4, 5), 1500), (Shape(10, 40, 5, 8), 500)])
 def test_listops_has_the_distribution_of_the_naive_recursion(shape, count):
     """Lengths, values, operators and numbers of arguments of as many trees drawn both ways."""
-    draw, reference = random.Random(1), []
+    source, reference = random.Random(1), []
     while len(reference) < count:
-        found, value = naive(draw, shape)
+        found, value = naive(source, shape)
         if shape.min_length < len(found) < shape.max_length:
             reference.append((found, value))
     stream = expressions(numpy.random.default_rng(2), shape)
-    ours = [(tokens(source), value) for source, value in (next(stream) for _ in range(count))]
+    ours = [(tokens(written), value) for written, value in (next(stream) for _ in range(count))]
     lengths = [[len(found) for found, _ in trees] for trees in (ours, reference)]
     assert stats.ks_2samp(*lengths).pvalue > 0.005
     assert abs(numpy.mean(lengths[0]) - numpy.mean(lengths[1])) < 3 * numpy.std(lengths[1]) * (2 / count) ** 0.5
@@ -246,12 +246,28 @@ def test_listops_has_the_distribution_of_the_naive_recursion(shape, count):
     assert stats.ks_2samp(*operators).pvalue > 0.005
 
 
+def test_operators_and_their_arguments_are_as_frequent_as_described():
+    """At the root and below it, of 20,480 trees whose length excludes none: 0.25, and uniform from 2 to 10."""
+    shape, stream = Shape(0, 10**6, 3, 10), numpy.random.default_rng(4)
+    trees = [tree for _ in range(5) for tree in draw(stream, shape)]
+    assert len(trees) == 20480
+    for level, count in ((0, 20480), (1, 20000)):
+        arity, symbol = numpy.concatenate([numpy.array(tree[level]) for tree in trees if len(tree) > level], axis=1)
+        operators = arity > 0
+        assert len(arity) >= count
+        assert stats.binomtest(int(operators.sum()), len(arity), 0.25).pvalue > 0.005
+        assert stats.chisquare(numpy.bincount(arity[operators], minlength=11)[2:]).pvalue > 0.005
+        assert stats.chisquare(numpy.bincount(symbol[operators], minlength=4)).pvalue > 0.005
+        assert stats.chisquare(numpy.bincount(symbol[~operators], minlength=10)).pvalue > 0.005
+    assert not any(any(tree[2][0]) for tree in trees if len(tree) > 2)
+
+
 def test_listops_files_are_what_they_say(made):
     folder = made["make_listops"]
     said = manifest(folder)
     assert said["settings"]["min_length"] == 50
     seen = []
-    for split, count in (("train", 700), ("val", 30), ("test", 30)):
+    for split, count in (("train", 500), ("val", 30), ("test", 30)):
         found, of = rows(folder, split), said["statistics"][split]
         lengths = [len(tokens(source)) for source, _ in found]
         assert len(found) == of["rows"] == count
@@ -262,7 +278,7 @@ def test_listops_files_are_what_they_say(made):
         assert of["majority"] == round(max(of["labels"].values()) / count, 4)
         assert all(evaluate(source) == int(target) for source, target in found)
         seen += [source for source, _ in found]
-    assert len(set(seen)) == 760
+    assert len(set(seen)) == 560
     assert seen[0].startswith("( ( ( ")
     assert (folder / "basic_train.tsv").read_text().startswith("Source\tTarget\n")
 
@@ -313,7 +329,7 @@ def test_the_label_follows_from_walking_along_the_drawn_path(images):
 
 def test_the_pixels_alone_tell_the_label_where_the_contours_lie_apart():
     """Without distractors, where dilation closes every gap and leaves two pieces: are the discs in one of them?"""
-    drawn = make(numpy.random.default_rng(3), 300, Pathfinder(contour_length=6, distractors=0))
+    drawn = make(numpy.random.default_rng(3), 240, Pathfinder(contour_length=6, distractors=0))
     asked = Counter()
     for image, label, paths in zip(drawn.images, drawn.labels, drawn.paths, strict=True):
         one, two = (p.reshape(-1, 2) for p in paths)

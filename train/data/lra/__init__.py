@@ -4,26 +4,31 @@
 padded_length, train_size, eval_size (None: all; a number: a fixed subset), and split for Pathfinder.
 """
 
+import importlib
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from omegaconf import DictConfig
 
-from train.data.lra import image, listops, pathfinder, retrieval, text
 from train.data.lra.presence import missing
-from train.data.lra.tokens import TokenSet
 from train.errors import UserError
 
-__all__ = ["KINDS", "TokenSet", "load", "missing"]
+if TYPE_CHECKING:
+    from train.data.lra.tokens import TokenSet
 
-KINDS = {"listops": listops, "text": text, "retrieval": retrieval, "image": image, "pathfinder": pathfinder}
+__all__ = ["KINDS", "load", "missing"]
+
+KINDS = ("listops", "text", "retrieval", "image", "pathfinder")  # each a module of this package
 
 
-def load(options: DictConfig, root: Path) -> dict[str, TokenSet]:
-    """A task's train, dev and test set.
+def load(options: DictConfig, root: Path) -> dict[str, "TokenSet"]:
+    """A task's sets by the names train, dev and test.
 
     Raises:
         UserError: naming the file (and line) of what is missing or wrong.
     """
     if options.kind not in KINDS:
         raise UserError(f"dataset.kind={options.kind}: there are {', '.join(KINDS)}")
-    return KINDS[options.kind].load(options, Path(root).expanduser())
+    # Not at the top: whether files are missing is asked before torch is imported.
+    task = importlib.import_module(f"train.data.lra.{options.kind}")
+    return task.load(options, Path(root).expanduser())
