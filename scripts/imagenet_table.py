@@ -51,8 +51,8 @@ def page(records: Path, linear: float) -> str:
         f"Not the paper's scale: small members of the same timm families on {', '.join(data)}, top-1 in percent on the "
         "whole test set, final weights, mean ± sample standard deviation over seeds. Paired difference: conditioned "
         "minus baseline with the same seed, with its 95 % interval (t). Tuned on the baselines alone. `s`: the longest "
-        "run's training time in seconds, two runs side by side. What was reduced stands in "
-        "`configs/experiment/reduced/`.",
+        "run's training time in seconds, two runs side by side and at times beside other work. What was reduced stands "
+        "in `configs/experiment/reduced/`.",
         "",
         *table(rows),
         "",
