@@ -252,7 +252,7 @@ def test_operators_and_their_arguments_are_as_frequent_as_described():
     trees = [tree for _ in range(5) for tree in draw(stream, shape)]
     assert len(trees) == 20480
     for level, count in ((0, 20480), (1, 20000)):
-        arity, symbol = numpy.concatenate([numpy.array(tree[level]) for tree in trees if len(tree) > level], axis=1)
+        arity, symbol = numpy.concatenate([numpy.array(tree[level], int) for tree in trees if len(tree) > level], 1)
         operators = arity > 0
         assert len(arity) >= count
         assert stats.binomtest(int(operators.sum()), len(arity), 0.25).pvalue > 0.005
