@@ -79,6 +79,13 @@ def from_first(number: int, place: Place) -> int:
     return int(value)
 
 
+def share_buffers(model: nn.Module, place: Place) -> None:
+    """Give every rank rank 0's buffers: running statistics that are not synchronised differ after each step."""
+    if place.world > 1:
+        for buffer in model.buffers():
+            dist.broadcast(buffer, src=0)
+
+
 def gathered(found: list, place: Place) -> list:
     """All ranks' lists, one after the other, on every rank; every rank must call it."""
     if place.world == 1:

@@ -14,7 +14,7 @@ from omegaconf import DictConfig
 
 from train import checkpoint, randomness, tasks
 from train.budget import Budget, schedule_of
-from train.distributed import Agreement, Place, barrier, from_first, gathered, peak_memory
+from train.distributed import Agreement, Place, barrier, from_first, gathered, peak_memory, share_buffers
 from train.errors import Diverged, Stopped
 from train.finite import circumstances, explained
 from train.optimizer import (
@@ -216,6 +216,7 @@ def evaluate(run: Run) -> bool:
     results = {}
     for name, model in models.items():
         model.eval()
+        share_buffers(model, run.place)  # what rank 0 saves is what all evaluate
         with run.precision.autocast():
             results[name] = run.task.evaluate(model)
         model.train()

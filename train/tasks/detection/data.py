@@ -106,7 +106,7 @@ class CocoPhotos:
             }
         ).to(place.device)
         self.broken: dict[str, str] = {}  # training photos that could not be read, and why
-        self._evaluation: DataLoader | None = None
+        self._evaluation: dict[int, DataLoader] = {}
 
     @cached_property
     def plan(self) -> AspectPlan:
@@ -148,13 +148,17 @@ class CocoPhotos:
     def evaluation_batches(self, size: int) -> Iterator[Batch]:
         """This rank's share of the validation photos, in order, each once.
 
+        Whole batches are dealt out, so that what is padded together does not depend on the number of ranks.
+
         Raises:
             UserError: a photo cannot be read.
         """
-        if self._evaluation is None or self._evaluation.batch_size != size:
-            share = shard(len(self.test), self.place)
-            self._evaluation = self._loader(Plain(self.test), batch_size=size, sampler=share)
-        for batch, problems in self._evaluation:
+        if size not in self._evaluation:
+            photos = list(range(len(self.test)))
+            batches = [photos[first : first + size] for first in range(0, len(photos), size)]
+            share = [batches[place] for place in shard(len(batches), self.place)]
+            self._evaluation[size] = self._loader(Plain(self.test), batch_sampler=share)
+        for batch, problems in self._evaluation[size]:
             if problems:
                 raise UserError(f"{problems[0][0]} cannot be read: {problems[0][1]}; an evaluation takes every photo")
             yield self.preprocess(batch, False)
