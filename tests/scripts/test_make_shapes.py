@@ -48,8 +48,9 @@ def test_it_holds_what_coco_holds(folder):
             code = rle.frPyObjects(mask, 64, 64)
             pixels = rle.decode(rle.merge(code) if isinstance(code, list) else code)
             assert isinstance(mask, dict) == bool(entry["iscrowd"])
-            assert pixels.sum() == pytest.approx(entry["area"], abs=6 + 0.1 * entry["area"])
             x, y, width, height = entry["bbox"]
+            # pycocotools counts pixels that a polygon's edge runs through: up to half of its outline too many.
+            assert pixels.sum() == pytest.approx(entry["area"], abs=4 + width + height)
             rows, columns = numpy.argwhere(pixels).T
             assert (columns.min(), rows.min()) == pytest.approx((x, y), abs=1.5)
             assert (columns.max() + 1, rows.max() + 1) == pytest.approx((x + width, y + height), abs=1.5)

@@ -160,7 +160,7 @@ def test_odd_photos_and_objects_train_and_evaluate(tmp_path):
     by_id = {sample.img_id: sample for sample in batch["data_samples"]}
     assert sorted(by_id) == [1, 2, 3, 4]
     place = [sample.img_id for sample in batch["data_samples"]].index(1)
-    plain = batch["inputs"][place] * found.data.preprocess.std[:, 0] + found.data.preprocess.mean[:, 0]
+    plain = batch["inputs"][place] * found.data.preprocess.std + found.data.preprocess.mean
     assert torch.allclose(plain[0], plain[1], atol=1e-3)  # grey becomes three equal channels
     assert by_id[2].gt_instances.bboxes.tolist() in ([[63, 63, 64, 64]], [[0, 63, 1, 64]])  # mirrored or not
     assert int(by_id[2].gt_instances.masks.masks.sum()) >= 1
