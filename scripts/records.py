@@ -1,5 +1,6 @@
-"""Reading the records of runs: summaries and metrics, nothing else."""
+"""Reading the records of runs: the four small files of each, nothing else."""
 
+import json
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from train.record_files import read_metrics
 
 @dataclass(frozen=True)
 class Recorded:
-    """One complete run."""
+    """One run, complete unless a function says otherwise."""
 
     folder: Path
     summary: dict
@@ -23,12 +24,12 @@ class Recorded:
 
     @property
     def seed(self) -> int:
-        """The run's seed."""
-        return self.summary["seed"]
+        """The run's seed; its folder's name has it too, where the summary was never finished."""
+        return self.summary["seed"] if "seed" in self.summary else int(self.folder.name.removeprefix("seed"))
 
     @property
-    def value(self) -> float:
-        """The final primary metric."""
+    def value(self) -> float | None:
+        """The final primary metric; None where it was not finite."""
         return self.summary["metrics"][self.summary["primary"]]
 
     @property
@@ -36,19 +37,36 @@ class Recorded:
         """The config that the run recorded."""
         return yaml.safe_load((self.folder / "config.yaml").read_text())
 
+    @property
+    def status(self) -> str:
+        """complete, or running, stopped, failed or diverged; `unreadable` where summary.json is."""
+        return self.summary.get("status", "unreadable")
+
+    @property
+    def sessions(self) -> list[dict]:
+        """The processes that made it, in order: versions, commit and device of each; empty where it died too early."""
+        path = self.folder / "environment.json"
+        return json.loads(path.read_text())["sessions"] if path.exists() else []
+
     def events(self, kind: str) -> list[dict]:
         """The events of one kind, in order."""
         return [event for event in read_metrics(self.folder / "metrics.jsonl") if event["event"] == kind]
 
 
-def complete(root: Path, experiment: str) -> list[Recorded]:
-    """An experiment's complete runs below an output root, by tag and seed."""
-    runs = [
-        Recorded(path.parent, held)
-        for path in sorted((root / experiment).glob("*/seed*/summary.json"))
-        if (held := summary(path.parent)).get("status") == "complete"
-    ]
+def every(root: Path, experiment: str) -> list[Recorded]:
+    """An experiment's runs below an output root, complete or not, by tag and seed."""
+    runs = [Recorded(path.parent, summary(path.parent)) for path in (root / experiment).glob("*/seed*/summary.json")]
     return sorted(runs, key=lambda run: (run.tag, run.seed))
+
+
+def complete(root: Path, experiment: str) -> list[Recorded]:
+    """Those of them that are complete."""
+    return [run for run in every(root, experiment) if run.status == "complete"]
+
+
+def experiments(root: Path) -> list[str]:
+    """The experiments that have records below a root."""
+    return sorted({str(path.parents[2].relative_to(root)) for path in root.glob("**/seed*/summary.json")})
 
 
 def by_tag(runs: list[Recorded]) -> dict[str, dict[int, Recorded]]:
