@@ -1,9 +1,10 @@
-"""Copy the small files of complete runs' records to where they are committed.
+"""Copy the small files of finished runs' records to where they are committed.
 
     python -m scripts.collect 'reduced/imagenet_*' [--output-root outputs] [--into results/runs]
 
-Of each complete run: config.yaml, environment.json, metrics.jsonl and summary.json, to
-`<into>/<experiment>/<tag>/seed<k>/`. Checkpoints and W&B runs stay where they are.
+Of each run that is complete, failed or diverged: config.yaml, environment.json, metrics.jsonl and summary.json, to
+`<into>/<experiment>/<tag>/seed<k>/`. A failure is a result too: tables name it. Checkpoints and W&B runs stay where
+they are.
 """
 
 import argparse
@@ -12,23 +13,25 @@ import sys
 from fnmatch import fnmatch
 from pathlib import Path
 
-from scripts.records import complete
+from scripts.records import every
 from train.compose import options
 
 FILES = ("config.yaml", "environment.json", "metrics.jsonl", "summary.json")
 RECORDS = Path("results/runs")
+FINISHED = ("complete", "failed", "diverged")
 
 
 def collect(output_root: Path, into: Path, pattern: str) -> dict[str, int]:
     """Copy the records of the experiments whose name matches; returns experiment → runs copied."""
     copied = {}
     for experiment in (name for name in options("experiment") if fnmatch(name, pattern)):
-        runs = complete(output_root, experiment)
+        runs = [run for run in every(output_root, experiment) if run.status in FINISHED]
         for run in runs:
             target = into / run.folder.relative_to(output_root)
             target.mkdir(parents=True, exist_ok=True)
             for name in FILES:
-                shutil.copyfile(run.folder / name, target / name)
+                if (run.folder / name).exists():  # a run that failed early has not all of them
+                    shutil.copyfile(run.folder / name, target / name)
         if runs:
             copied[experiment] = len(runs)
     return copied
@@ -45,7 +48,7 @@ def main() -> int:
     for experiment, count in copied.items():
         print(f"{experiment}: {count} runs -> {chosen.into / experiment}")
     if not copied:
-        print(f"error: no complete run of {chosen.pattern!r} below {chosen.output_root}", file=sys.stderr)
+        print(f"error: no finished run of {chosen.pattern!r} below {chosen.output_root}", file=sys.stderr)
         return 2
     return 0
 

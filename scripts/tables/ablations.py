@@ -1,8 +1,12 @@
-"""The two ablations: accuracy over λ, and attention blocks with and without LayerNorm, with and without conditioning."""
+"""The two ablations: accuracy over λ, and attention blocks with and without LayerNorm, each way conditioned or not."""
+
+from collections.abc import Callable
 
 from scripts.records import experiments
 from scripts.seeds import mean_std, paired
 from scripts.tables.model import Cell, Page, Piece, cell, sentence
+from scripts.tables.names import row_name, target
+from scripts.tables.notes import left_out, provenance, verdicts
 from scripts.tables.rows import (
     NO_NORM,
     TEST,
@@ -11,15 +15,12 @@ from scripts.tables.rows import (
     columns,
     folder,
     is_ablation,
-    left_out,
-    provenance,
     runs_of,
     table,
-    verdicts,
 )
 from scripts.tables.settings import EXPECTED, Source, command, lam, overrides, settings
-from scripts.tables.names import row_name, target
 
+GRID = (0, 0.1, 1, 10)  # what `make ablation-lambda` runs
 FIRST = "imagenet_vit"  # the row of both ablations; others come with records of their own
 
 
@@ -47,7 +48,7 @@ def over_lam(source: Source, scale: str) -> Page:
     )
 
 
-def rows(source: Source, scale: str, wanted) -> list[tuple[str, Settings]]:
+def rows(source: Source, scale: str, wanted: Callable[[Settings], bool]) -> list[tuple[str, Settings]]:
     """The experiments of a scale that an ablation has: the ViT's always, and those whose settings are `wanted`."""
     every = dict.fromkeys([f"{scale}/{FIRST}", *experiments(source.records)])
     found = [(name, settings(source, name)) for name in every if name.startswith(f"{scale}/")]
@@ -55,8 +56,18 @@ def rows(source: Source, scale: str, wanted) -> list[tuple[str, Settings]]:
 
 
 def asked_with(experiment: str, tag: str) -> str:
-    """The command of a setting."""
-    scale, _ = experiment.split("/")
+    """The command of a λ: the ViT's grid has a target of its own."""
+    scale, name = experiment.split("/")
+    if name == FIRST and lam(tag) in GRID:
+        return command("ablation-lambda", scale, "baseline")
+    return command(target(experiment), scale, tag)
+
+
+def normed(experiment: str, tag: str) -> str:
+    """The command of a setting with or without LayerNorm: the ViT's target runs both."""
+    scale, name = experiment.split("/")
+    if name == FIRST:
+        return command("ablation-layernorm", scale, tag.removesuffix("," + NO_NORM[0]))
     return command(target(experiment), scale, tag)
 
 
@@ -89,7 +100,7 @@ def layer_norm(source: Source, scale: str) -> Page:
             asked = [",".join([tag, *norm]) for tag in EXPECTED]
             asked += [tag for tag in found if norm and overrides(tag) == NO_NORM and tag not in asked]
             lines += [
-                Line(row_name(source, experiment), experiment, found, tag, asked_with(experiment, tag),
+                Line(row_name(source, experiment), experiment, found, tag, normed(experiment, tag),
                      before=(cell("without" if norm else "with"),), hidden=NO_NORM)
                 for tag in asked
             ]  # fmt: skip

@@ -3,18 +3,16 @@
 from scripts.records import Recorded
 from scripts.seeds import mean_std
 from scripts.tables.model import Cell, Page, Piece, sentence
+from scripts.tables.notes import left_out, provenance, verdicts
 from scripts.tables.rows import (
     TEST,
     Line,
     columns,
     is_elsewhere,
-    left_out,
     papers,
-    provenance,
     runs_of,
     table,
     tags,
-    verdicts,
 )
 from scripts.tables.settings import Source, command, settings
 
@@ -80,13 +78,13 @@ def intro(scale: str, runs: list[Recorded]) -> str:
         config, first = runs[0].config, runs[0].summary
         drawn = config["dataset"]["shapes"]
         made = (
-            f"{drawn['train']} drawn pictures of {drawn['side']} x {drawn['side']} pixels to train on, {drawn['val']} to "
-            "evaluate (`scripts/make_shapes.py`: discs, boxes, triangles, overlaps, crowds, empty pictures), "
+            f"{drawn['train']} drawn pictures of {drawn['side']} x {drawn['side']} pixels to train on, {drawn['val']} "
+            "to evaluate (`scripts/make_shapes.py`: discs, boxes, triangles, overlaps, crowds, empty pictures), "
             f"{first['parameters'] / 1e6:.2f} M parameters, {first['steps']} steps of {config['batch_size']}"
         )
     return (
-        f"Not the paper's scale: {made}. COCO's average precision in percent by pycocotools, final weights; `no number` "
-        f"where the set has no object of a size. {TEST} Tuned on the baseline alone."
+        f"Not the paper's scale: {made}. COCO's average precision in percent by pycocotools, final weights; `no "
+        f"number` where the set has no object of a size. {TEST} Tuned on the baseline alone."
     )
 
 

@@ -6,8 +6,18 @@ from scripts.tables.settings import Source
 
 RECORD = "cost.json"
 ASIDE = ("scale", "hardware", "command")
-TITLES = ("step", "ratio to plain", "plain against itself", "peak memory", "FLOPs", "parameters")
-METRICS = ("seconds", "seconds_std", "ratio", "null_ratio", "memory_bytes", "flops", "parameters")
+TITLES = ("step", "ratio to plain (quartiles)", "plain against itself", "peak memory", "FLOPs", "parameters")
+METRICS = (
+    "seconds",
+    "seconds_std",
+    "ratio",
+    "ratio_low",
+    "ratio_high",
+    "null_ratio",
+    "memory_bytes",
+    "flops",
+    "parameters",
+)
 
 
 def page(source: Source, scale: str) -> Page:
@@ -20,7 +30,7 @@ def page(source: Source, scale: str) -> Page:
     for key in dict.fromkeys([*paper, *measured]):
         papers = (given(paper[key]["values"][0] if key in paper else None),) if scale == "paper" else ()
         rows.append((cell(named.get(key, key)), *papers, *costs(measured.get(key)), cell(scale),
-                     cell(device(record["environment"]) if key in measured else ""),
+                     cell(device(record["environment"][scale]) if key in measured else ""),
                      cell("make cost" + (" SCALE=reduced" if scale == "reduced" else ""), code=True)))  # fmt: skip
     name = "cost" if scale == "paper" else "cost_reduced"
     titles = ("correction", *(("paper, wall time",) if scale == "paper" else ()), *TITLES, *ASIDE)
@@ -38,16 +48,16 @@ def page(source: Source, scale: str) -> Page:
 def costs(row: dict | None) -> tuple[Cell, ...]:
     """The measured cells; `not run` where there is no measurement."""
     if row is None:
-        return (
-            cell("not run", state="not run", **dict.fromkeys(METRICS[:2])),
-            *(cell("", **{metric: None}) for metric in METRICS[2:]),
-        )
-    std = row.get("seconds_std")
-    spread = f" ± {1000 * std:.1f}" if std is not None else ""
+        first = cell("not run", state="not run", seconds=None, seconds_std=None)
+        second = cell("", ratio=None, ratio_low=None, ratio_high=None)
+        return first, second, *(cell("", **{metric: None}) for metric in METRICS[5:])
+    std, low, high = (row.get(name) for name in ("seconds_std", "ratio_low", "ratio_high"))
+    spread = "" if std is None else f" ± {1000 * std:.1f}"
+    ends = "" if low is None or row["name"] == "plain" else f" ({low:.3f} to {high:.3f})"
     return (
         cell(f"{1000 * row['seconds']:.1f}{spread} ms", RECORD, state="run", seconds=row["seconds"], seconds_std=std),
-        number(row, "ratio", "{:.4f}"),
-        number(row, "null_ratio", "{:.4f}"),
+        cell(f"{row['ratio']:.3f}{ends}", RECORD, ratio=row["ratio"], ratio_low=low, ratio_high=high),
+        number(row, "null_ratio", "{:.3f}"),
         number(row, "memory_bytes", "{:.1f} MiB", 2**20),
         number(row, "flops", "{:.4g} G", 1e9),
         number(row, "parameters", "{:.4g} M", 1e6),

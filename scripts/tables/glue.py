@@ -4,21 +4,18 @@ import statistics
 from functools import partial
 
 from scripts.records import Recorded, experiments
-from scripts.tables.model import Cell, Page, Piece, Table, cell, sentence
+from scripts.tables.model import Cell, Page, Table, cell
+from scripts.tables.notes import judged, left_out, provenance, verdicts
 from scripts.tables.rows import (
     TEST,
     Line,
     between,
     columns,
     folder,
-    judged,
-    left_out,
     papers,
-    provenance,
     runs_of,
     table,
     tags,
-    verdicts,
 )
 from scripts.tables.settings import EXPECTED, SEEDS, Setting, Source, command, label, settings
 from train.data.glue.tables import AVERAGED, TABLES
@@ -32,8 +29,7 @@ PRETRAINING = ("pre-training", "conditioning", "seed", "steps", "tokens seen", "
 
 def page(source: Source, scale: str) -> Page:
     """The page of one scale."""
-    lines = [asked for name in TABLES for asked in of(source, scale, name)]
-    mean = averages(source, lines, scale)
+    lines, mean = every(source, scale)
     name = "glue" if scale == "paper" else "glue_reduced"
     told = table(name, columns(scale, BEFORE, AFTER), [*lines, *mean])
     return Page(
@@ -45,6 +41,12 @@ def page(source: Source, scale: str) -> Page:
         (*verdicts([*lines, *mean]), *scratch(lines), *left_out(lines)),
         provenance(runs_of(lines)),
     )
+
+
+def every(source: Source, scale: str) -> tuple[list[Line], list[Line]]:
+    """The lines of all tasks, and those of their average."""
+    lines = [asked for name in TABLES for asked in of(source, scale, name)]
+    return lines, averages(source, lines, scale)
 
 
 def of(source: Source, scale: str, name: str) -> list[Line]:
@@ -205,9 +207,9 @@ def intro(scale: str, count: int) -> str:
     what = "Not the paper's scale: a small crammed BERT, pre-trained for minutes and fine-tuned for at most one. "
     few = "" if count in (0, NUMBERS) else f" The paper's average is over nine numbers; {count} of them are here."
     return (
-        f"{what if scale == 'reduced' else ''}Scores in percent on the dev sets after the last epoch (paper: five seeds). "
-        f"{TEST} Median and range over the same seeds, as the recipe reports them; the average's median is the mean of "
-        "the medians. Each method was pre-trained and fine-tuned with its own correction. Majority class: what the "
-        f"training set's most frequent answer gets.{few} `s`: the longest run's training time in seconds. Commands take "
-        "`DATA_ROOT=<folder>`."
+        f"{what if scale == 'reduced' else ''}Scores in percent on the dev sets after the last epoch (paper: five "
+        f"seeds). {TEST} Median and range over the same seeds, as the recipe reports them; the average's median is the "
+        "mean of the medians. Each method was pre-trained and fine-tuned with its own correction. Majority class: what the "
+        f"training set's most frequent answer gets.{few} `s`: the longest run's training time in seconds. "
+        "Commands take `DATA_ROOT=<folder>`."
     )

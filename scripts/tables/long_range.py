@@ -3,18 +3,16 @@
 from scripts.records import Recorded
 from scripts.seeds import mean_std
 from scripts.tables.model import Cell, Page, Piece, cell, sentence
+from scripts.tables.notes import left_out, provenance, verdicts
 from scripts.tables.rows import (
     TEST,
     Line,
     columns,
     is_elsewhere,
-    left_out,
     papers,
-    provenance,
     runs_of,
     table,
     tags,
-    verdicts,
 )
 from scripts.tables.settings import Source, command, settings
 

@@ -119,7 +119,7 @@ def latex_text(text: str) -> str:
 
 def html_page(page: Page, level: int = 2) -> str:
     """A page as a section of the report."""
-    parts = [f'<h{level} id="{page.name}">{html.escape(page.title)}</h{level}>', f"<p>{_html_text(page.intro)}</p>"]
+    parts = [f'<h{level} id="{page.name}">{html.escape(page.title)}</h{level}>', f"<p>{prose(page.intro)}</p>"]
     for table in page.tables:
         parts += [f"<p>{html.escape(table.caption)}</p>"] if table.caption else []
         parts.append(html_table(table))
@@ -146,6 +146,6 @@ def _html_piece(piece: Piece) -> str:
     return f'<a href="{html.escape(_address(piece.link))}">{text}</a>' if piece.link else text
 
 
-def _html_text(text: str) -> str:
+def prose(text: str) -> str:
     """Prose in which backticks set code."""
     return re.sub(r"`([^`]*)`", r"<code>\1</code>", html.escape(text))

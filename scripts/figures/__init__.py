@@ -1,0 +1,1 @@
+"""The pictures, from records alone: `python -m scripts.figures`, or `make figures`."""
