@@ -148,15 +148,24 @@ check-data: $(if $(filter coco-%,$(ROW)),$(COCO),$(STAMP)) ## Check a row's data
 	@$(PY) -m scripts.check_data $(ROW) $(ARGS)
 
 ##@ From records and without training
-.PHONY: theory collect figures
+.PHONY: theory collect tables figures report check-results
 theory: $(STAMP) ## Write the tables of Theorems 3.4, 3.5 and 3.8 (results/theory.md)
 	@$(PY) -m scripts.theory_table
 
-collect: $(STAMP) ## Copy the small files of complete runs into results/runs (EXPERIMENTS='reduced/imagenet_*')
+collect: $(STAMP) ## Copy the small files of finished runs into results/runs (EXPERIMENTS='reduced/imagenet_*')
 	@$(PY) -m scripts.collect '$(or $(EXPERIMENTS),reduced/imagenet_*)'
 
-figures: $(STAMP) ## Draw conditioning along training from results/runs (results/figures)
-	@$(PY) -m scripts.figures $(ARGS)
+tables: $(STAMP) ## Every table of the paper at each scale, as Markdown, CSV and LaTeX (results/tables)
+	@$(PY) -m scripts.tables
+
+figures: $(STAMP) ## Accuracy over lambda, training curves, conditioning along training (results/figures)
+	@$(PY) -m scripts.figures
+
+report: tables figures ## results/README.md, results/report.html and the marked blocks of README.md
+	@$(PY) -m scripts.report
+
+check-results: $(STAMP) ## Whether tables, figures, report and README.md are what the records give, and the records sound
+	@$(PY) -m scripts.check_results
 
 # A row's baseline and conditioned runs as jobs of SLURM; SLURM= takes more options, as SLURM="--cpu --memory 32G".
 submit = $(PY) -m scripts.slurm submit experiment=$(SCALE)/$(subst -,_,$(1)) conditioning=$(METHOD) \

@@ -34,7 +34,7 @@ def main() -> int:
     parser.add_argument("--results", type=Path, default=Path("results"), help="the folder with runs/ and paper.yaml")
     parser.add_argument("--readme", type=Path, default=Path("README.md"))
     chosen = parser.parse_args()
-    source, wrong, count = Source(chosen.results), 0, 0
+    source, wrong = Source(chosen.results), 0
     for line in [*outdated(source, chosen.readme), *loose_numbers(chosen.readme), *unsound(source)]:
         print(f"error: {line}", file=sys.stderr)
         wrong += 1
@@ -82,7 +82,7 @@ def loose_numbers(readme: Path) -> Iterator[str]:
     """Results in README.md that no record makes."""
     for number, line in enumerate(outside(readme.read_text()).splitlines(), 1):
         if found := RESULT.search(line):
-            yield f"{readme}:{number}: a result outside the blocks made by make report: {found[0]!r} in {line.strip()!r}"
+            yield f"{readme}:{number}: a result outside the blocks of make report: {found[0]!r} in {line.strip()!r}"
 
 
 def unsound(source: Source) -> Iterator[str]:

@@ -1,4 +1,4 @@
 """The report: results/README.md, results/report.html and the marked blocks of README.md, all from the records.
 
-`python -m scripts.report`, or `make report`; `python -m scripts.check_results` compares what is there with what it makes.
+`python -m scripts.report`, or `make report`; `make check-results` compares what is there with what it makes.
 """

@@ -14,10 +14,10 @@ from train.errors import UserError
 
 TITLE = "Results"
 ABOUT = (
-    "What was run, what was found, and from which records. Everything here is made by `make report` from the records in "
-    "results/runs/; each number is linked to the record, or to the folder of records, that it came from. Nothing is "
-    "typed by hand: `make check-results` makes it anew and compares. Numbers at the paper's scale and at the reduced one "
-    "never stand in one table."
+    "What was run, what was found, and from which records. Everything here is made by `make report` from the records "
+    "in results/runs/; each number is linked to the record, or to the folder of records, that it came from. Nothing is "
+    "typed by hand: `make check-results` makes it anew and compares. Numbers at the paper's scale and at the reduced "
+    "one never stand in one table."
 )
 STYLE = """
 body { font: 16px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 75rem; padding: 0 1rem; color: #111; }
@@ -66,8 +66,8 @@ def sections(source: Source, made: list[Page]) -> list[Section]:
         ),
         Section(
             "What was found",
-            "In words made from the numbers; a difference counts where its 95 % interval leaves zero out. Many rows are "
-            "looked at: of twenty without any effect one is to be expected to count.",
+            "In words made from the numbers; a difference counts where its 95 % interval leaves zero out. Many rows "
+            "are looked at: of twenty without any effect one is to be expected to count.",
             notes=tuple(found(made)),
         ),
         Section(
@@ -84,8 +84,8 @@ def sections(source: Source, made: list[Page]) -> list[Section]:
         Section("Pictures", pictures=tuple(pictures(source))),
         Section(
             "Versions and commands",
-            "What the runs recorded. `make <row> SCALE=<scale>` runs a row (each line of a table has its command), `make "
-            "collect` copies the records, `make tables figures report` makes what is here.",
+            "What the runs recorded. `make <row> SCALE=<scale>` runs a row (each line of a table has its command), "
+            "`make collect` copies the records, `make tables figures report` makes what is here.",
             tables=(versions(source),),
         ),
     ]

@@ -209,7 +209,7 @@ def intro(scale: str, count: int) -> str:
     return (
         f"{what if scale == 'reduced' else ''}Scores in percent on the dev sets after the last epoch (paper: five "
         f"seeds). {TEST} Median and range over the same seeds, as the recipe reports them; the average's median is the "
-        "mean of the medians. Each method was pre-trained and fine-tuned with its own correction. Majority class: what the "
-        f"training set's most frequent answer gets.{few} `s`: the longest run's training time in seconds. "
+        "mean of the medians. Each method was pre-trained and fine-tuned with its own correction. Majority class: what "
+        f"the training set's most frequent answer gets.{few} `s`: the longest run's training time in seconds. "
         "Commands take `DATA_ROOT=<folder>`."
     )
