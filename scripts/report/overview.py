@@ -69,7 +69,7 @@ def versions(source: Source) -> Table:
     counted: Counter[tuple[str, str]] = Counter()
     for experiment in experiments(source.records):
         for run in every(source.records, experiment):
-            counted.update(dict.fromkeys(used(run)))
+            counted.update(set(used(run)))
     rows = tuple((cell(name), cell(version), cell(str(count))) for (name, version), count in sorted(counted.items()))
     return Table("versions", ("package", "version", "runs"), rows)
 
