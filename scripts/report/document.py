@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from scripts.figures.every import pictures
 from scripts.figures.picture import Picture
-from scripts.report.overview import found, ran, unfinished, versions
+from scripts.report.overview import besides, found, ran, unfinished, versions
 from scripts.tables.model import Cell, Page, Table
 from scripts.tables.settings import Source
 from scripts.tables.writers import html_cell, html_page, html_table, markdown, markdown_cell, markdown_table, prose
@@ -82,6 +82,11 @@ def sections(source: Source, made: list[Page]) -> list[Section]:
             pages=tuple(page for page in bare if page.scale == "reduced"),
         ),
         Section("Pictures", pictures=tuple(pictures(source))),
+        Section(
+            "Measured besides",
+            "Not made from records of training; each page names the script that wrote it.",
+            notes=tuple(besides(source)),
+        ),
         Section(
             "Versions and commands",
             "What the runs recorded. `make <row> SCALE=<scale>` runs a row (each line of a table has its command), "

@@ -59,6 +59,12 @@ def found(made: list[Page]) -> list[Cell]:
     return [*said, *([sentence(*pieces, ".")] if pieces else [])]
 
 
+def besides(source: Source) -> list[Cell]:
+    """The pages in results/ that are measured otherwise than by training, by their first line."""
+    pages = [path for path in sorted(source.results.glob("*.md")) if path.name != "README.md"]
+    return [sentence(Piece(page.read_text().split("\n", 1)[0].lstrip("# "), page.name)) for page in pages]
+
+
 def has_records(page: Page) -> bool:
     """Whether any line of a page was run."""
     return any(part.parts.get("state") == "run" for table in page.tables for row in table.rows for part in row)

@@ -43,7 +43,7 @@ def over_lam(source: Source, scale: str) -> Page:
         f"3.5 for comparison. The paper found λ = 10 best; its other values are not known to us. {TEST} Commands take "
         "`DATA_ROOT=<folder>`.",
         (table(name, columns(scale), lines),),
-        (*best(lines), *verdicts(lines), *left_out(lines, lambda tag: True)),
+        (*best(lines), *verdicts(swept_besides(lines)), *left_out(lines, lambda tag: True)),
         provenance(runs_of(lines)),
     )
 
@@ -69,6 +69,16 @@ def normed(experiment: str, tag: str) -> str:
     if name == FIRST:
         return command("ablation-layernorm", scale, tag.removesuffix("," + NO_NORM[0]))
     return command(target(experiment), scale, tag)
+
+
+def swept_besides(lines: list[Line]) -> list[Line]:
+    """The lines that no other page has: of them alone this page says what they gain."""
+    return [asked for asked in lines if asked.tag not in EXPECTED]
+
+
+def bare_lines(lines: list[Line]) -> list[Line]:
+    """Those without LayerNorm."""
+    return [asked for asked in lines if overrides(asked.tag) == NO_NORM]
 
 
 def best(lines: list[Line]) -> list[Cell]:
@@ -114,7 +124,7 @@ def layer_norm(source: Source, scale: str) -> Page:
         "conditioning. The paper found the two to be complementary; its values are not known to us. Each difference is "
         f"to the baseline with the same norm. {TEST} Commands take `DATA_ROOT=<folder>`.",
         (table(name, columns(scale, ("LayerNorm",)), lines),),
-        (*interactions(lines), *verdicts(lines), *left_out(lines, lambda tag: True)),
+        (*interactions(lines), *verdicts(bare_lines(lines)), *left_out(lines, lambda tag: True)),
         provenance(runs_of(lines)),
     )
 

@@ -4,6 +4,7 @@ A tag is the conditioning, and after it each `key=value` in which the run differ
 A setting is compared with the baseline of the same key=values, or with none.
 """
 
+import functools
 import json
 import re
 from dataclasses import dataclass
@@ -21,6 +22,12 @@ CONDITIONING = ("layout", "targets", "when", "modules")
 HASH = re.compile(r"\+[0-9a-f]{10}$")  # a name that was too long, or had letters that no folder may have
 
 
+@functools.lru_cache(maxsize=4)
+def _parsed(text: str) -> dict:
+    """YAML, read once for all tables."""
+    return yaml.safe_load(text)
+
+
 @dataclass(frozen=True)
 class Source:
     """Where everything is read: results/ with runs/ (the records), paper.yaml, cost.json and linear_cifar10.json."""
@@ -34,7 +41,7 @@ class Source:
 
     def paper(self, table: str) -> dict:
         """The paper's values of one table: `rows` (name → {name, values}), and what else is said of it."""
-        return yaml.safe_load((self.results / "paper.yaml").read_text())[table]
+        return _parsed((self.results / "paper.yaml").read_text())[table]
 
     def json(self, name: str) -> dict | None:
         """A measured file beside the records; None where it is not there."""
