@@ -6,6 +6,7 @@ from pathlib import Path
 
 import yaml
 
+from train.errors import UserError
 from train.folder import summary
 from train.record_files import read_metrics
 
@@ -35,7 +36,11 @@ class Recorded:
     @property
     def config(self) -> dict:
         """The config that the run recorded."""
-        return yaml.safe_load((self.folder / "config.yaml").read_text())
+        path = self.folder / "config.yaml"
+        try:
+            return yaml.safe_load(path.read_text())
+        except (OSError, ValueError, yaml.YAMLError) as error:
+            raise UserError(f"{path} cannot be read ({type(error).__name__}): collect the run again") from None
 
     @property
     def status(self) -> str:
@@ -46,7 +51,10 @@ class Recorded:
     def sessions(self) -> list[dict]:
         """The processes that made it, in order: versions, commit and device of each; empty where it died too early."""
         path = self.folder / "environment.json"
-        return json.loads(path.read_text())["sessions"] if path.exists() else []
+        try:
+            return json.loads(path.read_text())["sessions"] if path.exists() else []
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise UserError(f"{path} cannot be read ({type(error).__name__}): collect the run again") from None
 
     def events(self, kind: str) -> list[dict]:
         """The events of one kind, in order."""

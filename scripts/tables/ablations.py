@@ -18,9 +18,10 @@ from scripts.tables.rows import (
     runs_of,
     table,
 )
-from scripts.tables.settings import EXPECTED, Source, command, lam, overrides, settings
+from scripts.tables.settings import EXPECTED, Source, command, lam, overrides, settings, trained
 
 GRID = (0, 0.1, 1, 10)  # what `make ablation-lambda` runs
+TARGETS = ("imagenet_", "coco_", "lra_")  # whose experiments are make targets
 FIRST = "imagenet_vit"  # the row of both ablations; others come with records of their own
 
 
@@ -60,7 +61,7 @@ def asked_with(experiment: str, tag: str) -> str:
     scale, name = experiment.split("/")
     if name == FIRST and lam(tag) in GRID:
         return command("ablation-lambda", scale, "baseline")
-    return command(target(experiment), scale, tag)
+    return command(target(experiment), scale, tag) if name.startswith(TARGETS) else trained(experiment, tag)
 
 
 def normed(experiment: str, tag: str) -> str:
@@ -68,7 +69,7 @@ def normed(experiment: str, tag: str) -> str:
     scale, name = experiment.split("/")
     if name == FIRST:
         return command("ablation-layernorm", scale, tag.removesuffix("," + NO_NORM[0]))
-    return command(target(experiment), scale, tag)
+    return command(target(experiment), scale, tag) if name.startswith(TARGETS) else trained(experiment, tag)
 
 
 def swept_besides(lines: list[Line]) -> list[Line]:

@@ -5,6 +5,7 @@ from scripts.tables.rows import device, given
 from scripts.tables.settings import Source
 
 RECORD = "cost.json"
+NAMES = {"plain": "plain", "identity": "λI", "svd": "svd, once", "svd, every 1 steps": "svd, anew every step"}
 ASIDE = ("scale", "hardware", "command")
 TITLES = ("step", "ratio to plain (quartiles)", "plain against itself", "peak memory", "FLOPs", "parameters")
 METRICS = ("seconds", "seconds_std", "ratio", "ratio_low", "ratio_high", "null_ratio")
@@ -16,11 +17,10 @@ def page(source: Source, scale: str) -> Page:
     record = source.json(RECORD) or {}
     measured = {row["name"]: row for row in record.get("rows", []) if row["scale"] == scale}
     paper = source.paper("cost")["rows"]
-    named = {key: row["name"] for key, row in paper.items()}
     rows = []
-    for key in dict.fromkeys([*paper, *measured]):
+    for key in dict.fromkeys([*NAMES, *measured]):
         papers = (given(paper[key]["values"][0] if key in paper else None),) if scale == "paper" else ()
-        rows.append((cell(named.get(key, key)), *papers, *costs(measured.get(key)), cell(scale),
+        rows.append((cell(NAMES.get(key, key)), *papers, *costs(measured.get(key)), cell(scale),
                      cell(device(record["environment"][scale]) if key in measured else ""),
                      cell("make cost" + (" SCALE=reduced" if scale == "reduced" else ""), code=True)))  # fmt: skip
     name = "cost" if scale == "paper" else "cost_reduced"
@@ -81,7 +81,11 @@ def dearer(measured: dict[str, dict]) -> tuple[Cell, ...]:
     pieces: list[str | Piece] = []
     for name, row in measured.items():
         if name != "plain" and row.get("ratio") is not None:
-            pieces += ["; " if pieces else "", f"{name} ", Piece(f"{100 * (row['ratio'] - 1):+.2f} %", RECORD)]
+            pieces += [
+                "; " if pieces else "",
+                f"{NAMES.get(name, name)} ",
+                Piece(f"{100 * (row['ratio'] - 1):+.2f} %", RECORD),
+            ]
     nulls = [row["null_ratio"] for row in measured.values() if row.get("null_ratio") is not None]
     error = f" (plain against itself: {100 * (nulls[0] - 1):+.2f} %)" if nulls else ""
     return (sentence("A step's time beside the plain step: ", *pieces, f"{error}."),) if pieces else ()

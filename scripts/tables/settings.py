@@ -41,7 +41,10 @@ class Source:
 
     def paper(self, table: str) -> dict:
         """The paper's values of one table: `rows` (name → {name, values}), and what else is said of it."""
-        return _parsed((self.results / "paper.yaml").read_text())[table]
+        path = self.results / "paper.yaml"
+        if not path.is_file():
+            raise UserError(f"{path} is not there: name the folder that holds it and runs/ with --results")
+        return _parsed(path.read_text())[table]
 
     def json(self, name: str) -> dict | None:
         """A measured file beside the records; None where it is not there."""
@@ -99,6 +102,15 @@ def command(target: str, scale: str, tag: str) -> str:
         words += [] if tag == "svd-lam1" else [f"LAM=0,{number}"] if number else ["LAM=0"]
     more = [f"conditioning.{part}" if part.split("=")[0] in CONDITIONING else part for part in parts(tag)[1:]]
     return " ".join(words + ([f'ARGS="{" ".join(more)}"'] if more else []))
+
+
+def trained(experiment: str, tag: str) -> str:
+    """The command of a setting of an experiment that has no make target."""
+    method, _, number = parts(HASH.sub("", tag))[0].partition("-lam")
+    words = ["python -m train -m", f"experiment={experiment}"]
+    words += [f"conditioning={method}", f"conditioning.lam={number}"] if number else ["conditioning=off"]
+    more = [f"conditioning.{part}" if part.split("=")[0] in CONDITIONING else part for part in parts(tag)[1:]]
+    return " ".join([*words, *more, f"seed={SEEDS['reduced']}"])
 
 
 def order(tag: str) -> tuple:

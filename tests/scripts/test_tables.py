@@ -5,6 +5,7 @@ import json
 import pytest
 from scipy import stats
 
+from scripts.entry import ran
 from scripts.tables import __main__ as command
 from scripts.tables import coco, imagenet, long_range
 from scripts.tables.pages import files, pages
@@ -174,6 +175,22 @@ def test_coco_has_each_precision_and_says_what_was_asked(source):
 )  # fmt: skip
 def test_a_lines_command_is_the_one_that_runs_it(tag, words):
     assert make_command("imagenet-vit", "reduced", tag) == words
+
+
+@pytest.mark.parametrize("name", ["config.yaml", "environment.json"])
+def test_a_damaged_record_is_one_line_and_writes_nothing(source, monkeypatch, capsys, name):
+    row(source.results, accuracies={"baseline": [50.0]})
+    (source.records / "reduced/imagenet_vit/baseline/seed0" / name).write_text("{")
+    monkeypatch.setattr("sys.argv", ["tables", "--results", str(source.results)])
+    assert ran(command.main) == 2
+    assert f"seed0/{name} cannot be read (" in capsys.readouterr().err
+    assert not (source.results / "tables").exists()
+
+
+def test_a_folder_without_the_papers_values_is_one_line(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("sys.argv", ["tables", "--results", str(tmp_path / "none")])
+    assert ran(command.main) == 2
+    assert capsys.readouterr().err.count("\n") == 1
 
 
 def test_the_command_writes_every_table_and_removes_what_it_no_longer_makes(source, monkeypatch, capsys):

@@ -27,6 +27,15 @@ def test_lambda_ablation_is_a_page_of_its_own(source):
     assert "other records" not in said(table)
 
 
+def test_an_experiment_that_is_no_row_is_named_by_its_own_command(source):
+    row(source.results, "reduced/evidence_vit", ACCURACIES | {"identity-lam0.1": [53.0]})
+    found = {one["row"]: one["command"] for one in lines(ablations.over_lam(source, "reduced"))}
+    assert found["evidence-vit"] == (
+        "python -m train -m experiment=reduced/evidence_vit conditioning=svd conditioning.lam=1 seed=0,1,2"
+    )
+    assert found["ViT"] == "make ablation-lambda SCALE=reduced SEEDS=0,1,2"
+
+
 def test_layer_norm_compares_with_the_baseline_of_the_same_norm(source):
     bare = {"baseline,model.norm=False": [30.0, 31.0, 32.0], "svd-lam1,model.norm=False": [40.0, 41.5, 42.0]}
     row(source.results, accuracies=ACCURACIES | bare)
@@ -63,4 +72,5 @@ def test_cost_is_read_from_its_record_and_not_run_without(source):
     assert found["λI"]["state"] == "not run"
     assert "svd every 100 +25.00 % (plain against itself: +0.10 %)" in said(page)
     assert {one["state"] for one in lines(cost.page(source, "paper"))} == {"not run"}
-    assert lines(cost.page(source, "paper"))[0]["paper"] == "29:29"
+    paper = {one["correction"]: one["paper"] for one in lines(cost.page(source, "paper"))}
+    assert paper == {"plain": "29:29", "λI": "29:33", "svd, once": "", "svd, anew every step": "41:38"}
