@@ -5,7 +5,7 @@ from scripts.tables.rows import device, given
 from scripts.tables.settings import Source
 
 RECORD = "cost.json"
-NAMES = {"plain": "plain", "identity": "λI", "svd": "svd, once", "svd, every 1 steps": "svd, anew every step"}
+NAMES = {"plain": "plain", "identity": "λI", "svd": "svd, once", "svd, every step": "svd, every step"}
 ASIDE = ("scale", "hardware", "command")
 TITLES = ("step", "ratio to plain (quartiles)", "plain against itself", "peak memory", "FLOPs", "parameters")
 METRICS = ("seconds", "seconds_std", "ratio", "ratio_low", "ratio_high", "null_ratio")

@@ -73,4 +73,4 @@ def test_cost_is_read_from_its_record_and_not_run_without(source):
     assert "svd every 100 +25.00 % (plain against itself: +0.10 %)" in said(page)
     assert {one["state"] for one in lines(cost.page(source, "paper"))} == {"not run"}
     paper = {one["correction"]: one["paper"] for one in lines(cost.page(source, "paper"))}
-    assert paper == {"plain": "29:29", "λI": "29:33", "svd, once": "", "svd, anew every step": "41:38"}
+    assert paper == {"plain": "29:29", "λI": "29:33", "svd, once": "", "svd, every step": "41:38"}
