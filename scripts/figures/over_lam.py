@@ -67,6 +67,7 @@ def draw(rows: dict[str, Settings]) -> tuple[Figure, list[Axes]]:
                 axis.axhline(mean_std(listed)[0], label=label(tag), **look)
         least = min((place for place in places if place > 0), default=1.0)
         axis.set_xscale("symlog", linthresh=least)
+        axis.set_xlim(-0.4 * least, 1.5 * max(places))
         axis.set_xticks(places, [f"{place:g}" for place in places])
         axis.minorticks_off()
         axis.set(title=name, xlabel="λ", ylabel="percent")
