@@ -70,7 +70,10 @@ def _address(path: str) -> str:
 
 
 def csv_text(table: Table) -> str:
-    """Comma-separated, full precision: a column for each part where cells have parts, else one for the text."""
+    """Comma-separated: a column for each part where cells have parts, else one for the text.
+
+    Numbers have eight decimals: more than any run resolves, fewer than two machines' last digits differ in.
+    """
     parts = [list(dict.fromkeys(name for row in table.rows for name in row[place].parts))
              for place in range(len(table.columns))]  # fmt: skip
     file = io.StringIO()
@@ -80,7 +83,7 @@ def csv_text(table: Table) -> str:
         values: list[object] = []
         for cell, names in zip(row, parts, strict=True):
             values += [cell.parts.get(name, "") for name in names] if names else [cell.text]
-        writer.writerow(["" if value is None else value for value in values])
+        writer.writerow([round(value, 8) if isinstance(value, float) else value for value in values])
     return file.getvalue()
 
 
