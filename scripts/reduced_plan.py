@@ -20,7 +20,7 @@ WITHOUT_NORM = "model.norm=False"
 
 @dataclass(frozen=True)
 class Row:
-    """One row: its experiment, the words of its sweep, what they make (folders below the experiment's), what it needs."""
+    """One row: its experiment, the words of its sweep, the folders that they make, and what has to be made first."""
 
     name: str
     experiment: str
