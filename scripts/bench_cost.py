@@ -86,10 +86,10 @@ def fitting(config: DictConfig, device: str, precision: str) -> Steps:
     """
     batch = min(LARGEST, config.batch_size)
     while batch:
+        torch.cuda.empty_cache()  # not below: the error there still holds what did not fit
         try:
             return steps_of(config, device, batch, precision)
         except torch.cuda.OutOfMemoryError:
-            torch.cuda.empty_cache()
             batch //= 2
     raise UserError("not one image fits into the GPU's memory")
 
