@@ -23,7 +23,7 @@ from train.errors import USAGE, UserError
 
 PACKAGES = ("torch", "timm", "torchvision", "transformers", "datasets", "hydra-core", "mmdet", "wandb")
 NO_ROW = ("reduced/digits_vit", "reduced/glue_wnli", "paper/glue_wnli")  # the demo, and the task without a row
-NOTE = "data found: the files lie where they should; make check-data ROW=<row> counts and opens them"
+NOTE = "(data found): the files lie where they should; make check-data ROW=<row> counts and opens them"
 GIB = 2**30
 
 

@@ -11,7 +11,7 @@ import pytest
 from conftest import REPOSITORY
 
 from scripts import reduced, reduced_plan
-from scripts.reduced_plan import Row, estimate, missing, rows, took
+from scripts.reduced_plan import METHODS, Row, estimate, missing, rows, took
 from train.compose import distinguishing, expand, options, resolve
 from train.errors import FAILED, RESUME, USAGE
 from train.folder import run_folder
@@ -58,8 +58,9 @@ def test_the_estimate_takes_the_same_setting_first_and_says_what_it_does_not_kno
 
 @pytest.fixture
 def three_rows(monkeypatch, tmp_path):
-    """Rows of the demo's experiment, one without data, in an empty place; the commands that were run."""
+    """Three rows, one without data, in an empty place; no command is run, but taken down, and that of `one` fails."""
     wanted = [Row(name, f"reduced/{name}", tags=("baseline",)) for name in ("one", "two", "three")]
+    monkeypatch.delenv("DATA_ROOT", raising=False)
     monkeypatch.setattr(reduced, "rows", lambda books: wanted)
     monkeypatch.setattr(reduced, "absent", lambda row, words: "two is not there" if row.name == "two" else None)
     for module in (reduced, reduced_plan):
@@ -85,6 +86,25 @@ def test_a_row_that_fails_or_lacks_data_stops_no_other_and_is_named(three_rows, 
     assert said.err.splitlines() == ["not done: two: two is not there", "not done: one: status 1, said above"]
     assert "two is not there" in said.out
     assert "6 runs of which there is no record" in said.out
+
+
+def test_what_a_row_needs_is_made_first_and_a_row_without_it_is_not_run(three_rows, monkeypatch, tmp_path, capsys):
+    ran, words = three_rows
+    monkeypatch.setattr(reduced, "rows", lambda books: rows(books))
+    root = str(tmp_path / "outputs")
+    only = ["--only", "lra-listops,coco-xcit,glue-pretrain", "--seeds", "0", "--jobs", "1"]
+    assert reduced.main([*words, *only]) == 0
+    first, text = ["scripts.make_set", "lra_listops_short", "--output-root", root], "experiment=reduced/glue_pretrain"
+    assert [command for command in ran if command[0] == "scripts.make_set"] == [first]
+    assert ["scripts.make_corpus", text, "dataset=text_made", *words] in ran
+    assert ran.index(["scripts.make_shapes", *words]) + 1 == ran.index(
+        ["train", "-m", "experiment=reduced/coco_xcit", *METHODS, "seed=0", "runtime.jobs=1", *words]
+    )
+    ran.clear()
+    monkeypatch.setattr(reduced.Commands, "run", lambda self, words: ran.append(words) or 2)
+    assert reduced.main([*words, *only]) == FAILED
+    assert "train" not in [command[0] for command in ran]
+    assert "not done: lra-listops: status 2" in capsys.readouterr().err
 
 
 def test_what_is_complete_is_not_run_and_a_dry_run_runs_nothing(three_rows, tmp_path, capsys):

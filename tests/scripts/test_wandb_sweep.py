@@ -22,7 +22,7 @@ def test_every_command_of_the_sweep_composes_and_is_a_run_of_its_own():
     # As an agent writes ${args_no_hyphens}: key=value, one word each.
     runs = [[f"{k}={v}" for k, v in zip(names, chosen, strict=True)] for chosen in itertools.product(*values)]
     known = flatten(resolve(["experiment=paper/imagenet_vit"]))
-    assert all(name in known or name in ("conditioning",) for name in names)
+    assert set(names) - set(known) == {"conditioning"}  # the group, which chooses several keys
     configs = [resolve(words) for words in runs]
     assert {(config.conditioning.lam, config.seed) for config in configs} == set(
         itertools.product((0, 0.1, 1, 10), (0, 1, 2))
@@ -30,5 +30,4 @@ def test_every_command_of_the_sweep_composes_and_is_a_run_of_its_own():
     assert {config.runtime.wandb for config in configs} == {"online"}
     folders = {run_folder(config, distinguishing(words)) for config, words in zip(configs, runs, strict=True)}
     assert len(folders) == len(runs) == 12
-    assert all(folder.parent.name == "baseline" or "," not in folder.parent.name for folder in folders)
-    assert sweep["metric"]["name"] == f"evaluate/{'top1'}"
+    assert not [folder for folder in folders if "," in folder.parent.name]  # the folders of make ablation-lambda
