@@ -69,7 +69,7 @@ demo: $(STAMP) ## Train a small ViT on handwritten digits, with and without cond
 	@$(PY) -m scripts.demo
 
 test: $(COCO) ## Run the tests; DATA_ROOT=<folder> adds those that need data
-	@$(PY) -m pytest
+	@$(PY) -m pytest -n auto --maxprocesses 4 --dist worksteal
 
 lint: $(STAMP) ## ruff: lint and formatting
 	@$(PY) -m ruff check . && $(PY) -m ruff format --check .

@@ -13,7 +13,7 @@ from pathlib import Path
 from omegaconf import DictConfig
 from PIL import Image
 
-from train.data.imagenet import reason
+from train.data.broken import reason
 from train.data.photographs import UNREADABLE
 from train.errors import UserError
 from train.randomness import SUBSET, permutation

@@ -20,7 +20,7 @@ from timm.data import ImageNetInfo
 
 from scripts import check_sequences
 from train.compose import options, resolve
-from train.data.imagenet import reason
+from train.data.broken import reason
 from train.data.photographs import UNREADABLE, Folder, Parquet, photographs
 from train.data.presence import ARCHIVES, lacking, layout
 from train.errors import USAGE, UserError

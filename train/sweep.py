@@ -39,14 +39,14 @@ class Job:
         return "/".join((self.config.experiment, *self.folder.parts[-2:]))
 
 
-def planned(words: list[str]) -> list[Job]:
-    """Every run that the words ask for, each once, all checked before the first begins.
+def planned(runs: list[list[str]]) -> list[Job]:
+    """The runs, each given by its words, each once, all checked before the first begins.
 
     Raises:
         UserError: one of them is wrong, or its data is missing.
     """
     jobs = {}
-    for run in expand(words):
+    for run in runs:
         config = resolve(run)
         job = Job(run, config, run_folder(config, distinguishing(run)))
         check_unchanged(job.folder, config)
@@ -59,17 +59,25 @@ def planned(words: list[str]) -> list[Job]:
             raise UserError(
                 f"two runs of this sweep would share {job.folder}: {' '.join(run)}, {' '.join(other.words)}"
             )
-    if not jobs:
-        raise UserError(f"this sweep asks for no run: {' '.join(words)}")
     return list(jobs.values())
 
 
 def sweep(words: list[str], stop: StopFlag) -> int:
+    """Run every combination that the words ask for (`run_all`).
+
+    Raises:
+        UserError: one of them is wrong, or its data is missing; nothing has begun.
+    """
+    if not (runs := expand(words)):
+        raise UserError(f"this sweep asks for no run: {' '.join(words)}")
+    return run_all(planned(runs), stop)
+
+
+def run_all(jobs: list[Job], stop: StopFlag) -> int:
     """Run all that is not complete, `runtime.jobs` at a time; returns 0 where every run ended complete.
 
     A run that fails stops nothing. Ctrl-C and SIGTERM ask the running ones to save and stop, and no more begin.
     """
-    jobs = planned(words)
     if jobs[0].config.runtime.dry:
         from train.dry import table
 

@@ -185,13 +185,16 @@ def test_a_missing_photo_is_said_at_the_start(tmp_path):
 def test_a_photo_that_cannot_be_read_is_replaced_in_training_and_refused_in_evaluation(tmp_path, capsys, monkeypatch):
     root = mixed_set(tmp_path)
     (root / "coco" / "train2017" / "000000000007.png").write_bytes(b"no photo")
-    monkeypatch.setattr("train.tasks.detection.data.BROKEN_LIMIT", 0.5)
-    seen = [sample.img_id for [batch] in data(root).batches(0, 6) for sample in batch["data_samples"]]
+    monkeypatch.setattr("train.data.broken.BROKEN_LIMIT", 0.5)
+    photos = data(root)
+    seen = [sample.img_id for [batch] in photos.batches(0, 6) for sample in batch["data_samples"]]
     assert 7 not in seen
+    assert [notice["broken_image"] for notice in photos.broken.notices()] == ["train2017/000000000007.png"]
+    assert photos.broken.notices() == []
     assert seen.count(8) == 2
     assert capsys.readouterr().err.count("train2017/000000000007.png cannot be read and is replaced by the next") == 1
-    monkeypatch.setattr("train.tasks.detection.data.BROKEN_LIMIT", 1e-3)
-    with pytest.raises(UserError, match=r"1 of 24 training photos cannot be read, more than 0\.1%"):
+    monkeypatch.setattr("train.data.broken.BROKEN_LIMIT", 1e-3)
+    with pytest.raises(UserError, match=r"1 of 24 training images cannot be read, more than 0\.1%"):
         list(data(root).batches(0, 6))
     (root / "coco" / "val2017" / "000000000002.png").write_bytes(b"")
     with pytest.raises(UserError, match=r"val2017/000000000002\.png cannot be read.*every photo"):

@@ -120,7 +120,7 @@ def test_wrong_archives_are_one_line(tmp_path):
 
 
 def test_a_broken_training_image_is_named_and_replaced(folder, capsys, monkeypatch):
-    monkeypatch.setattr("train.data.imagenet.BROKEN_LIMIT", 0.1)
+    monkeypatch.setattr("train.data.broken.BROKEN_LIMIT", 0.1)
     whole = chosen(folder, "dataset.repeats=1")
     reference = [labels for [(_, labels)] in FolderImages(whole, join("cpu")).batches(0, 6)]
     bad = folder / "imagenet" / "train" / CLASSES[0] / f"{CLASSES[0]}_3.JPEG"
@@ -134,11 +134,11 @@ def test_a_broken_training_image_is_named_and_replaced(folder, capsys, monkeypat
             said = capsys.readouterr().err
             assert said.count("cannot be read and is replaced") == 1
             assert f"train/{CLASSES[0]}/{CLASSES[0]}_3.JPEG" in said
-            assert len(data.broken) == 1
+            assert len(data.broken.found) == 1
 
 
 def test_a_broken_training_image_is_in_the_record(folder, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr("train.data.imagenet.BROKEN_LIMIT", 0.1)
+    monkeypatch.setattr("train.data.broken.BROKEN_LIMIT", 0.1)
     bad = f"{CLASSES[0]}/{CLASSES[0]}_3.JPEG"
     (folder / "imagenet" / "train" / bad).write_bytes(b"")
     small = ("embed_dim=16", "depth=1", "num_heads=2", "patch_size=8", "img_size=32")

@@ -3,7 +3,6 @@
 Every sample's randomness is seeded by (seed, epoch, position): which worker decodes it changes nothing.
 """
 
-import sys
 from collections.abc import Callable, Iterator
 from functools import cached_property
 from pathlib import Path
@@ -13,6 +12,7 @@ from omegaconf import DictConfig
 from PIL import Image
 from torch.utils.data import DataLoader, Dataset, default_collate
 
+from train.data.broken import Broken, Problem, reason
 from train.data.photographs import UNREADABLE, Folder, Parquet, photographs
 from train.data.plan import BatchPlan, shard
 from train.data.small import Batch
@@ -22,9 +22,6 @@ from train.errors import UserError
 from train.launch import threads
 from train.randomness import AUGMENT, seed_everything
 from train.signals import leave_to_parent
-
-BROKEN_LIMIT = 1e-3  # of the training images; above it a run stops
-Problem = tuple[str, str]  # name and reason of an image that cannot be read
 
 
 class Augmented(Dataset):
@@ -66,11 +63,6 @@ class Plain(Dataset):
         return self.transform(image), self.images.label(index), []
 
 
-def reason(error: Exception) -> str:
-    """The first line of what was raised."""
-    return (str(error).splitlines() or [type(error).__name__])[0]
-
-
 def collated(
     samples: list[tuple[torch.Tensor, int, list[Problem]]],
 ) -> tuple[torch.Tensor, torch.Tensor, list[Problem]]:
@@ -105,8 +97,7 @@ class FolderImages:
             raise UserError(f"{root}: train and val hold different classes: {', '.join(odd[:5])}")
         if options.train_size is not None:
             raise UserError("dataset.train_size is for sets held in memory; folders take every image")
-        self.broken: dict[str, str] = {}  # training images that could not be read, and why
-        self._told = 0  # how many of them `notices` has given
+        self.broken = Broken(len(self.train) if self.train is not None else 0)
         self._evaluation: dict[int, DataLoader] = {}
 
     @cached_property
@@ -128,21 +119,13 @@ class FolderImages:
         Raises:
             UserError: more than 0.1 % of the training images could not be read (counted by each rank for itself).
         """
-        keys = (
-            [
-                (epoch, position + offset, index)
-                for offset, index in zip(range(self.plan.batch)[part], indices.tolist(), strict=True)
-            ]
-            for epoch, position, parts in self.plan.micro_batches(start, stop)
-            for part, indices in parts
-        )
         dataset = Augmented(self.train, train_transform(self.config.dataset), self.config.seed)
-        loader = iter(self._loader(dataset, batch_sampler=keys))
+        loader = iter(self._loader(dataset, batch_sampler=self.plan.keys(start, stop)))
         for _ in range(start, stop):
             batch = []
             for _ in range(self.plan.accumulation):
                 images, labels, problems = next(loader)
-                self._note(problems)
+                self.broken.note(problems)
                 batch.append(self._moved(images, labels))
             yield batch
 
@@ -170,24 +153,6 @@ class FolderImages:
     def image_name(self, index: int) -> str:
         """What a validation image is called."""
         return self.test.name(index)
-
-    def notices(self) -> list[dict[str, str]]:
-        """The training images that could not be read since the last call: what the record keeps of them."""
-        fresh = list(self.broken.items())[self._told :]
-        self._told = len(self.broken)
-        return [{"broken_image": name, "reason": why} for name, why in fresh]
-
-    def _note(self, problems: list[Problem]) -> None:
-        """Say which images could not be read, each once; too many are an error."""
-        for name, why in problems:
-            if name not in self.broken:
-                self.broken[name] = why
-                print(f"warning: {name} cannot be read and is replaced by the next: {why}", file=sys.stderr, flush=True)
-        if len(self.broken) > BROKEN_LIMIT * len(self.train):
-            raise UserError(
-                f"{len(self.broken)} of {len(self.train)} training images cannot be read, more than "
-                f"{BROKEN_LIMIT:.1%}; the last: {next(reversed(self.broken))}; make check-data lists them"
-            )
 
     def _loader(self, dataset: Dataset, **how: object) -> DataLoader:
         runtime = self.config.runtime

@@ -99,6 +99,16 @@ class BatchPlan:
             slices = [slice(start, start + micro * stride, stride) for start in starts]
             yield epoch, position, [(part, indices[part]) for part in slices]
 
+    def keys(self, start: int, stop: int) -> Iterator[list[tuple[int, int, int]]]:
+        """For each micro-batch of the steps start..stop-1 its samples as (epoch, position, index).
+
+        A sample's randomness is seeded by the first two, so that no loader worker changes it.
+        """
+        for epoch, position, parts in self.micro_batches(start, stop):
+            for part, indices in parts:
+                places = range(self.batch)[part]
+                yield [(epoch, position + place, index) for place, index in zip(places, indices.tolist(), strict=True)]
+
 
 def shard(size: int, place: Place) -> range:
     """This rank's share of an evaluation set: every sample on exactly one rank, none twice, no padding."""

@@ -96,7 +96,7 @@ class Classification:
 
     def notices(self) -> list[dict[str, str]]:
         """What happened since the last call that the record should keep: images that could not be read."""
-        return self.data.notices() if isinstance(self.data, FolderImages) else []
+        return self.data.broken.notices() if isinstance(self.data, FolderImages) else []
 
     def class_names(self) -> list[str]:
         """The classes' identifiers, in the order of the labels."""

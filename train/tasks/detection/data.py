@@ -4,7 +4,6 @@ Every photo's randomness is seeded by (seed, epoch, position): which worker tran
 """
 
 import json
-import sys
 from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
@@ -14,7 +13,7 @@ from mmdet.registry import MODELS
 from omegaconf import DictConfig, OmegaConf
 from torch.utils.data import DataLoader, Dataset
 
-from train.data.imagenet import BROKEN_LIMIT, Problem, reason
+from train.data.broken import Broken, Problem, reason
 from train.data.plan import shard
 from train.distributed import Place
 from train.errors import UserError
@@ -105,7 +104,7 @@ class CocoPhotos:
                 "pad_size_divisor": options.pad,
             }
         ).to(place.device)
-        self.broken: dict[str, str] = {}  # training photos that could not be read, and why
+        self.broken = Broken(len(self.train) if trains else 0)
         self._evaluation: dict[int, DataLoader] = {}
 
     @cached_property
@@ -128,20 +127,13 @@ class CocoPhotos:
         Raises:
             UserError: more than 0.1 % of the training photos could not be read (counted by each rank for itself).
         """
-        keys = (
-            [
-                (epoch, position + offset, index)
-                for offset, index in zip(range(self.plan.batch)[part], indices.tolist(), strict=True)
-            ]
-            for epoch, position, parts in self.plan.micro_batches(start, stop)
-            for part, indices in parts
-        )
-        loader = iter(self._loader(Augmented(self.train, self.config.seed), batch_sampler=keys))
+        augmented = Augmented(self.train, self.config.seed)
+        loader = iter(self._loader(augmented, batch_sampler=self.plan.keys(start, stop)))
         for _ in range(start, stop):
             batches = []
             for _ in range(self.plan.accumulation):
                 batch, problems = next(loader)
-                self._note(problems)
+                self.broken.note(problems)
                 batches.append(self.preprocess(batch, True))
             yield batches
 
@@ -162,18 +154,6 @@ class CocoPhotos:
             if problems:
                 raise UserError(f"{problems[0][0]} cannot be read: {problems[0][1]}; an evaluation takes every photo")
             yield self.preprocess(batch, False)
-
-    def _note(self, problems: list[Problem]) -> None:
-        """Say which photos could not be read, each once; too many are an error."""
-        for name, why in problems:
-            if name not in self.broken:
-                self.broken[name] = why
-                print(f"warning: {name} cannot be read and is replaced by the next: {why}", file=sys.stderr, flush=True)
-        if len(self.broken) > BROKEN_LIMIT * len(self.train):
-            raise UserError(
-                f"{len(self.broken)} of {len(self.train)} training photos cannot be read, more than "
-                f"{BROKEN_LIMIT:.1%}; the last: {next(reversed(self.broken))}; make check-data lists them"
-            )
 
     def _loader(self, dataset: Dataset, **how: object) -> DataLoader:
         runtime = self.config.runtime

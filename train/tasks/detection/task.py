@@ -92,6 +92,10 @@ class Detection:
             target = stem.with_name(f"{stem.name}.{kind}.json")
             write(target, json.dumps(entries))
 
+    def notices(self) -> list[dict[str, str]]:
+        """What happened since the last call that the record should keep: photos that could not be read."""
+        return self.data.broken.notices()
+
     def probe_batch(self, size: int) -> tuple[Tensor, list]:
         """A fixed batch for diagnostics: the first training photos of the plan, as its first step would see them."""
         batch = next(self.data.batches(0, 1))[0]
