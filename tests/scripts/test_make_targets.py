@@ -26,37 +26,43 @@ def would_run(*words: str) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("target", "experiments", "tags"),
+    ("words", "tags"),
     [
+        (["ablation-lambda"], ["baseline", "identity-lam0.1", "identity-lam1", "identity-lam10"]),
+        (["ablation-layernorm", "METHOD=svd"], ["baseline", "svd-lam1", "baseline" + NORM, "svd-lam1" + NORM]),
+    ],
+    ids=["lambda", "layernorm"],
+)
+def test_an_ablation_runs_the_settings_of_its_table(tmp_path, words, tags):
+    runs = expand([*would_run(*words, "SCALE=reduced"), f"output_root={tmp_path}"])
+    folders = {run_folder(resolve(run), distinguishing(run)) for run in runs}
+    assert folders == {tmp_path / "reduced" / "imagenet_vit" / tag / "seed0" for tag in tags}
+
+
+@pytest.mark.parametrize(
+    ("words", "asked"),
+    [
+        (["ablation-lambda"], ["experiment=paper/imagenet_vit", "conditioning.lam=0,0.1,1,10"]),
+        (["ablation-lambda", "LAM=0,3"], ["conditioning.lam=0,3"]),
+        (["ablation-layernorm", "SEEDS=0,1", "JOBS=2"], ["model.norm=true,false", "seed=0,1", "runtime.jobs=2"]),
         (
-            ["ablation-lambda", "SCALE=reduced"],
-            ["reduced/imagenet_vit"],
-            ["baseline", "identity-lam0.1", "identity-lam1", "identity-lam10"],
+            ["conditioning-curves", "SCALE=reduced", "ARGS=optimizer.lr=1"],
+            ["conditioning=off,identity,svd", "optimizer.lr=1"],
         ),
-        (["ablation-lambda", "LAM=0,3"], ["paper/imagenet_vit"], ["baseline", "identity-lam3"]),
-        (
-            ["ablation-layernorm", "SCALE=reduced", "METHOD=svd"],
-            ["reduced/imagenet_vit"],
-            ["baseline", "svd-lam1", "baseline" + NORM, "svd-lam1" + NORM],
-        ),
-        (
-            ["conditioning-curves", "SCALE=reduced"],
-            ["reduced/curves_vit", "reduced/curves_xcit"],
-            ["baseline", "identity-lam10", "svd-lam1"],
-        ),
-        (["conditioning-curves"], ["paper/imagenet_vit", "paper/imagenet_xcit"], ["baseline", "identity-lam10"]),
+        (["conditioning-curves", "METHOD=svd"], ["conditioning=off,svd"]),
     ],
     ids=lambda value: " ".join(value),
 )
-def test_a_target_runs_the_settings_of_its_table(tmp_path, target, experiments, tags):
-    runs = expand([*would_run(*target), f"output_root={tmp_path}"])
-    configs = [resolve(run) for run in runs]
-    folders = {run_folder(config, distinguishing(run)) for config, run in zip(configs, runs, strict=True)}
-    assert folders == {tmp_path / name / tag / "seed0" for name in experiments for tag in tags}
-    if target[0] == "conditioning-curves":  # the figures draw what the probe records
-        assert all(config.probe.epochs and config.probe.jacobian for config in configs)
+def test_variables_are_handed_on(words, asked):
+    assert set(asked) <= set(would_run(*words))
 
 
-def test_seeds_jobs_and_words_are_handed_on():
-    words = would_run("ablation-layernorm", "SEEDS=0,1,2", "JOBS=2", "ARGS=optimizer.lr=1e-3")
-    assert {"seed=0,1,2", "runtime.jobs=2", "optimizer.lr=1e-3", "model.norm=true,false"} <= set(words)
+@pytest.mark.parametrize("scale", ["paper", "reduced"])
+def test_the_curves_are_of_runs_that_are_probed(scale):
+    [word] = [word for word in would_run("conditioning-curves", f"SCALE={scale}") if word.startswith("experiment=")]
+    [run, other] = expand([word])
+    for words in (run, other):
+        config = resolve(words)
+        assert config.row.scale == scale
+        assert config.probe.epochs
+        assert config.probe.jacobian

@@ -19,11 +19,13 @@ from train.folder import run_folder
 
 def test_every_reduced_experiment_of_a_row_is_in_the_plan():
     planned = {row.experiment for row in rows(books=True)}
-    outside = {"reduced/digits_vit", "reduced/glue_wnli"}  # the demo, and the task outside the mean of nine
-    assert planned == {name for name in options("experiment") if name.startswith("reduced/")} - outside
+    reduced_ones = {name for name in options("experiment") if name.startswith("reduced/")}
+    # The demo, the task outside the mean of nine, and the study, which has a plan of its own.
+    outside = {name for name in reduced_ones if name.split("/")[1].startswith(("digits", "glue_wnli", "evidence"))}
+    assert planned == reduced_ones - outside
 
 
-@pytest.mark.parametrize("name", ["imagenet-vit", "ablation-lambda", "ablation-layernorm", "glue-pretrain"])
+@pytest.mark.parametrize("name", ["ablation-lambda", "ablation-layernorm", "glue-pretrain"])
 def test_the_folders_of_the_plan_are_those_of_its_command(tmp_path, name):
     """`make reduced` looks at folders without composing a config for each: they must be the right ones."""
     [row] = [row for row in rows(books=False) if row.name == name]
