@@ -125,7 +125,7 @@ glue-pretrain: $(STAMP) ## Pre-train crammed BERT (RECIPE=legacy, or current; pa
 
 glue-finetune: $(STAMP) ## Fine-tune from the checkpoints that are there (TASKS=cola,rte; none: all the data root has)
 	@$(PY) -m scripts.glue_finetune --scale $(SCALE) --tasks '$(TASKS)' --seeds $(SEEDS) --method $(METHOD) \
-	  --lam $(LAM) --recipe $(RECIPE) runtime.devices=$(DEVICES) runtime.jobs=$(JOBS) $(ARGS)
+	  --lam $(LAM) --recipe $(RECIPE) --pretraining "$(TEXT)" runtime.devices=$(DEVICES) runtime.jobs=$(JOBS) $(ARGS)
 
 TASKS ?=
 RECIPE ?= legacy
