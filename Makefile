@@ -30,10 +30,10 @@ export DATA_ROOT
 endif
 
 ##@ Start here
-.PHONY: help setup demo test lint
+.PHONY: help setup doctor demo test lint
 help: ## This text
 	@awk 'BEGIN {FS = ":.*## "} /^##@/ {printf "\n%s\n", substr($$0, 5)} \
-	  /^[a-z%-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	  /^[a-z%-]+:.*## / {printf "  %-19s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 	@printf '%s\n' '' 'Variables (defaults)' \
 	  '  SCALE=$(SCALE)      paper, or reduced: minutes on two CPU cores' \
 	  '  METHOD=$(METHOD)  identity, svd, relative, or the controls orthogonal and rescale' \
@@ -61,6 +61,9 @@ $(COCO): $(STAMP) openmmlab.txt
 	@$(PY) -m pip install --quiet --disable-pip-version-check --editable '.[coco]'
 	@$(PY) -m pip install --quiet --disable-pip-version-check --no-deps -r openmmlab.txt
 	@touch $@
+
+doctor: $(STAMP) ## What is here (devices, data, W&B, disk, SLURM), and what each row still needs
+	@$(PY) -m scripts.doctor $(ARGS)
 
 demo: $(STAMP) ## Train a small ViT on handwritten digits, with and without conditioning: a table and a picture
 	@$(PY) -m scripts.demo
@@ -122,7 +125,7 @@ glue-pretrain: $(STAMP) ## Pre-train crammed BERT (RECIPE=legacy, or current; pa
 
 glue-finetune: $(STAMP) ## Fine-tune from the checkpoints that are there (TASKS=cola,rte; none: all the data root has)
 	@$(PY) -m scripts.glue_finetune --scale $(SCALE) --tasks '$(TASKS)' --seeds $(SEEDS) --method $(METHOD) \
-	  --lam $(LAM) --recipe $(RECIPE) runtime.devices=$(DEVICES) runtime.jobs=$(JOBS) $(ARGS)
+	  --lam $(LAM) --recipe $(RECIPE) --pretraining "$(TEXT)" runtime.devices=$(DEVICES) runtime.jobs=$(JOBS) $(ARGS)
 
 TASKS ?=
 RECIPE ?= legacy
@@ -130,8 +133,33 @@ PRETRAINING = $(SCALE)/glue_pretrain$(if $(filter paper,$(SCALE)),_$(RECIPE))
 # Where the data root has no books, the reduced pre-training reads text that the project makes itself.
 TEXT = $$([ '$(SCALE)' != reduced ] || [ -d "$$DATA_ROOT/text/gutenberg" ] || echo dataset=text_made)
 
+##@ Ablations and cost
+.PHONY: ablation-lambda ablation-layernorm conditioning-curves cost
+ablation-lambda: LAM = 0,0.1,1,10
+ablation-lambda: $(STAMP) ## Accuracy over lambda, of the ViT: LAM=0,0.1,1,10 (runs of imagenet-vit count)
+	@$(call row,imagenet_vit)
+
+ablation-layernorm: $(STAMP) ## The ViT with and without LayerNorm, with and without conditioning (METHOD)
+	@$(call row,imagenet_vit) model.norm=true,false
+
+# At the paper's scale the rows' own runs are probed along training; the small ones have twins that are probed often.
+conditioning-curves: $(STAMP) ## Singular values, condition numbers and the Jacobian along training: ViT and XCiT
+	@$(PY) -m train -m experiment=$(CURVES) conditioning=off,$(METHODS) seed=$(SEEDS) \
+	  runtime.devices=$(DEVICES) runtime.jobs=$(JOBS) $(ARGS)
+
+CURVES = $(if $(filter reduced,$(SCALE)),reduced/curves_vit$(comma)reduced/curves_xcit,paper/imagenet_vit$(comma)paper/imagenet_xcit)
+METHODS = $(if $(filter reduced,$(SCALE)),identity$(comma)svd,$(METHOD))
+
+cost: $(STAMP) ## Time, memory, FLOPs of a step: plain, identity, svd once and every n steps (paper scale: one GPU)
+	@$(PY) -m scripts.bench_cost --scale $(SCALE) $(ARGS)
+
 ##@ Clusters and sweeps
-.PHONY: sweep slurm-sweep
+.PHONY: reduced sweep slurm-sweep
+reduced: SEEDS = 0,1,2
+reduced: JOBS = 2
+reduced: $(COCO) ## Every reduced row and ablation in turn, then tables, figures, report (DRY=1 prints the plan and time)
+	@$(PY) -m scripts.reduced --seeds $(SEEDS) --jobs $(JOBS) $(if $(DRY),--dry) $(ARGS)
+
 sweep: $(STAMP) ## A sweep of one row: ROW=imagenet-vit LAM=0,0.1,1,10 SEEDS=0,1,2 JOBS=2
 	@$(call row,$(subst -,_,$(ROW)))
 

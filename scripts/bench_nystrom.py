@@ -15,11 +15,11 @@ input, all activations and the gradients.
 
 import argparse
 import json
-import random
 import statistics
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -27,6 +27,7 @@ from torch import Tensor, nn
 from transformers import NystromformerConfig
 from transformers.models.nystromformer.modeling_nystromformer import NystromformerSelfAttention
 
+from scripts.paired_steps import interleaved, ratios
 from specattn.models.nystromformer import LongRangeAttention
 
 BATCH, DIM, HEADS, LANDMARKS, KERNEL = 8, 64, 2, 64, 35
@@ -77,19 +78,19 @@ def speed(tokens: int, rounds: int) -> list[str]:
         float((our_grads[name] - g).norm() / g.norm()) for name, g in their_grads.items() if name != "key.bias"
     )
     both["ours again"] = both["ours"]
-    times: dict[str, list[float]] = {name: [] for name in both}
-    shuffler = random.Random(0)
-    for done in range(rounds + 1):
-        for name in shuffler.sample(list(both), len(both)):
-            start = time.perf_counter()
-            step(both[name], x)
-            if done:  # the first round warms up
-                times[name].append(time.perf_counter() - start)
+
+    def timed(layer: nn.Module) -> float:
+        start = time.perf_counter()
+        step(layer, x)
+        return time.perf_counter() - start
+
+    def told(done: int) -> None:
         print(f"\rround {done} of {rounds}", end="" if done < rounds else "\n", file=sys.stderr, flush=True)
+
+    times = interleaved({name: partial(timed, layer) for name, layer in both.items()}, rounds, told=told)
     lines = ["| layer | median, ms | its time / ours: median over rounds (quartiles) |", "|---|---|---|"]
     for name, seconds in times.items():
-        ratios = [a / b for a, b in zip(seconds, times["ours"], strict=True)]
-        low, middle, high = statistics.quantiles(ratios, n=4)
+        low, middle, high = ratios(times, name, "ours")
         shown = "1" if name == "ours" else f"{middle:.2f} ({low:.2f} to {high:.2f})"
         lines.append(f"| {name} | {statistics.median(seconds) * 1e3:.0f} | {shown} |")
     return [

@@ -12,9 +12,7 @@ against 29:29) for identity, and 1.41 for an SVD that is computed again along th
 """
 
 import argparse
-import random
 import statistics
-import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -23,13 +21,10 @@ import timm
 import torch
 from torch import nn
 from torch.nn.utils import parametrize
-from torch.profiler import ProfilerActivity, profile
 
-from specattn import condition, find_projections, fold
+from scripts.paired_steps import LAM, Steps, interleaved, ratios
+from specattn import condition, fold
 from specattn.diagonal import _add, _add_transposed
-from specattn.mechanism import attach, conditioning_of, detach
-
-LAM = {"identity": 10.0, "svd": 1.0}
 
 
 class AddIdentity(nn.Module):
@@ -42,89 +37,28 @@ class AddIdentity(nn.Module):
         return weight + LAM["identity"] * eye.repeat(outputs // inputs, 1)
 
 
-class Bench:
-    """The model, its optimizer, and the conditionings to switch between; the weights stay as they are."""
+class Bench(Steps):
+    """The model as timm has it, with the package's conditionings and the parametrization to switch between."""
 
     def __init__(self, arguments: argparse.Namespace) -> None:
         torch.manual_seed(0)
-        self.device = arguments.device
-        self.model = timm.create_model(arguments.model, num_classes=1000).to(self.device)
-        size = self.model.patch_embed.img_size
-        self.images = torch.randn(arguments.batch, 3, *size, device=self.device)
-        self.labels = torch.randint(0, 1000, (arguments.batch,), device=self.device)
-        # The weights are not updated, so that every step of every variant does the same arithmetic; and λ = 10
-        # saturates softmax, whose tails underflow to denormal numbers, which a CPU is slow at and which have nothing
-        # to do with the mechanism: they are flushed to zero.
-        torch.set_flush_denormal(True)
-        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=0.0, weight_decay=0.0)
-        self.dtype = torch.bfloat16 if arguments.precision == "bf16" else None
-        self.layers = list(dict.fromkeys(p.owner for p in find_projections(self.model)))
-        self.held, self.seconds = {}, {}
-        for method, lam in LAM.items():
-            start = time.perf_counter()
-            condition(self.model, lam, method)
-            self.synchronize()
-            self.seconds[method] = time.perf_counter() - start
-            self.held[method] = [conditioning_of(layer) for layer in self.layers]
-            for layer in self.layers:
-                detach(layer)
-
-    def synchronize(self) -> None:
-        """Waits for the device."""
-        if self.device == "cuda":
-            torch.cuda.synchronize()
-
-    def step(self) -> None:
-        """One training step."""
-        self.optimizer.zero_grad(set_to_none=True)
-        with torch.autocast(self.device, self.dtype, enabled=self.dtype is not None):
-            loss = nn.functional.cross_entropy(self.model(self.images).float(), self.labels)
-        loss.backward()
-        self.optimizer.step()
+        model = timm.create_model(arguments.model, num_classes=1000).to(arguments.device)
+        size = model.patch_embed.img_size
+        images = torch.randn(arguments.batch, 3, *size, device=arguments.device)
+        labels = torch.randint(0, 1000, (arguments.batch,), device=arguments.device)
+        super().__init__(model, images, labels, torch.bfloat16 if arguments.precision == "bf16" else None)
 
     def as_variant(self, variant: str, function: Callable[[], float]) -> float:
         """Runs `function` with the model as `variant`."""
-        if variant in self.held:
-            for layer, corrections in zip(self.layers, self.held[variant], strict=True):
-                attach(layer, corrections)
-        elif variant == "parametrize":
-            for layer in self.layers:
-                parametrize.register_parametrization(layer, "weight", AddIdentity())
+        if variant != "parametrize":
+            return super().as_variant(variant, function)
+        for layer in self.layers:
+            parametrize.register_parametrization(layer, "weight", AddIdentity())
         try:
             return function()
         finally:
             for layer in self.layers:
-                if variant in self.held:
-                    detach(layer)
-                elif variant == "parametrize":
-                    parametrize.remove_parametrizations(layer, "weight", leave_parametrized=False)
-
-    def timed_step(self) -> float:
-        """Seconds of one step."""
-        self.synchronize()
-        start = time.perf_counter()
-        self.step()
-        self.synchronize()
-        return time.perf_counter() - start
-
-    def peak_bytes(self) -> float:
-        """Largest number of bytes allocated at once during a step, the model and its optimizer included."""
-        self.step()
-        self.optimizer.zero_grad(set_to_none=True)
-        if self.device == "cuda":
-            torch.cuda.reset_peak_memory_stats()
-            self.step()
-            return torch.cuda.max_memory_allocated()
-        state = [t for s in self.optimizer.state.values() for t in s.values() if isinstance(t, torch.Tensor)]
-        standing = sum(t.nbytes for t in [*self.model.parameters(), *self.model.buffers(), *state])
-        with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
-            self.step()
-        events = [e for e in profiler.profiler.kineto_results.events() if e.name() == "[memory]"]
-        live = peak = 0
-        for event in sorted(events, key=lambda e: e.start_ns()):
-            live += event.nbytes()
-            peak = max(peak, live)
-        return standing + peak
+                parametrize.remove_parametrizations(layer, "weight", leave_parametrized=False)
 
     def correction_alone(self, method: str, repeats: int = 25) -> float:
         """Seconds that the correction itself takes in one step, forward and backward, over all layers."""
@@ -143,16 +77,12 @@ class Bench:
                 weight = layer.weight.detach()
                 work.append(partial(torch.add, weight, corrections.matrix("weight", weight)))
 
-        def once() -> float:
-            self.synchronize()
-            start = time.perf_counter()
+        def once() -> None:
             for function in work:
                 function()
-            self.synchronize()
-            return time.perf_counter() - start
 
         once()
-        return min(once() for _ in range(repeats))
+        return min(self.timed(once) for _ in range(repeats))
 
 
 def measure(arguments: argparse.Namespace) -> list[str]:
@@ -160,13 +90,7 @@ def measure(arguments: argparse.Namespace) -> list[str]:
     bench = Bench(arguments)
     variants = ["plain", "plain again", *bench.held, "parametrize"]
     peak = {v: bench.as_variant(v, bench.peak_bytes) for v in variants}
-    times: dict[str, list[float]] = {v: [] for v in variants}
-    order = random.Random(0)
-    for done in range(arguments.rounds + 1):
-        for variant in order.sample(variants, len(variants)):
-            seconds = bench.as_variant(variant, bench.timed_step)
-            if done:  # the first round warms up
-                times[variant].append(seconds)
+    times = interleaved({v: partial(bench.as_variant, v, bench.timed_step) for v in variants}, arguments.rounds)
     plain = statistics.median(times["plain"])
     hardware = torch.cuda.get_device_name() if bench.device == "cuda" else f"CPU, {torch.get_num_threads()} threads"
     lines = [
@@ -179,8 +103,7 @@ def measure(arguments: argparse.Namespace) -> list[str]:
         "|---|---|---|---|",
     ]
     for variant in variants[1:]:
-        ratios = [a / b for a, b in zip(times[variant], times["plain"], strict=True)]
-        low, middle, high = statistics.quantiles(ratios, n=4)
+        low, middle, high = ratios(times, variant, "plain")
         alone = f"{bench.correction_alone(variant) / min(times['plain']):.2%}" if variant in bench.held else ""
         lines.append(
             f"| {variant} | {middle:.4f} ({low:.4f} to {high:.4f}) | {alone} | {peak[variant] / peak['plain']:.4f} |"

@@ -46,6 +46,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--method", default="identity")
     parser.add_argument("--lam", default="0,10")
     parser.add_argument("--recipe", default="", help="the pre-training's: legacy or current (paper scale)")
+    parser.add_argument("--pretraining", default="", help="what else it was given, as dataset=text_made")
     parser.add_argument("--scratch", action="store_true", help="the control: without the pre-trained weights")
     chosen = parser.parse_intermixed_args(arguments)
     try:
@@ -61,8 +62,10 @@ def main(arguments: list[str] | None = None) -> int:
         f"seed={chosen.seeds}",
         *chosen.words,
     ]
-    if chosen.recipe and chosen.scale == "paper":
-        words.append(f"task.pretrained=run:paper/glue_pretrain_{chosen.recipe}")
+    recipe = f"_{chosen.recipe}" if chosen.recipe and chosen.scale == "paper" else ""
+    if recipe or chosen.pretraining:
+        given = "".join(f",{word}" for word in chosen.pretraining.split())
+        words.append(f"task.pretrained='run:{chosen.scale}/glue_pretrain{recipe}{given}'")
     if chosen.scratch:
         words.append("task.scratch=true")
     return command(["-m", *words])

@@ -142,8 +142,16 @@ def end(job: Job, stopping: bool) -> None:
     elif stopping and code < 0:
         job.outcome = "stopped before it began"
     else:
-        reason = summary(job.folder).get("error") or (said[-1] if said else f"ended by signal {-code}")
-        job.outcome = f"failed (status {code}): {reason}"
+        job.outcome = f"failed (status {code}): {reason(job, said)}"
+
+
+def reason(job: Job, said: list[str]) -> str:
+    """The first line of a failed run's error: what killed it, what it said in one line, or what its record says."""
+    if job.process.returncode < 0:
+        return f"ended by {signal.Signals(-job.process.returncode).name}"
+    lines = [line.removeprefix("error: ") for line in said if line.startswith("error: ")]
+    # A record may tell of an earlier failure: what was said now comes first.
+    return (lines or [summary(job.folder).get("error") or (said[-1] if said else "said above")])[-1]
 
 
 def report(jobs: list[Job], interrupted: bool) -> int:

@@ -316,6 +316,10 @@ def test_what_cannot_be_fine_tuned_is_one_line(root, tmp_path, capsys):
     write_task(other, "cola")
     for word, said in (
         ("task.pretrained_seed=7", "seed7 is not there: run it first"),
+        (
+            "task.pretrained=run:reduced/glue_pretrain,dataset=text_made",
+            "baseline,dataset=text_made/seed0 is not there",
+        ),
         ("task.pretrained=/nowhere.pt", "task.pretrained=/nowhere.pt"),
         (f"data_root={other}", "glue/RTE lacks train.tsv"),
     ):
@@ -344,6 +348,9 @@ def test_what_cannot_be_fine_tuned_is_one_line(root, tmp_path, capsys):
     assert glue_finetune.main(words) == USAGE
     assert "no task of GLUE is there" in capsys.readouterr().err
     words = ["--scale", "reduced", f"data_root={root}", f"output_root={root / 'outputs'}"]
+    given = [f"data_root={root}", *words[:2], words[-1], "--tasks", "rte", "--pretraining", "dataset=text_made"]
+    assert glue_finetune.main([*given, "dataset.rows=null"]) == USAGE
+    assert "run it first (experiment=reduced/glue_pretrain dataset=text_made" in capsys.readouterr().err
     assert glue_finetune.main([*words, "--tasks", "rte", "--lam", "3"]) == USAGE
     assert "run it first" in capsys.readouterr().err
 

@@ -80,6 +80,9 @@ def missing_weights(config: DictConfig) -> str | None:
 def source(config: DictConfig) -> Path:
     """The checkpoint (.pt) or the export's folder that `task.pretrained` names.
 
+    `run:<experiment>` is a run of that experiment with this conditioning, `run:<experiment>,<key=value>,...` one that
+    was given these words as well.
+
     Raises:
         UserError: it is not there, or its run is not complete.
     """
@@ -89,15 +92,16 @@ def source(config: DictConfig) -> Path:
         if (path / "model.safetensors").is_file() or (path.suffix == ".pt" and path.is_file()):
             return path
         raise UserError(f"task.pretrained={asked}: there is no checkpoint (.pt) and no export's folder")
-    experiment = asked.removeprefix(RUN)
+    experiment, *given = asked.removeprefix(RUN).split(",")
     root = Path(config.output_root).expanduser().absolute()
-    folder = root / experiment / tag(config) / f"seed{config.task.pretrained_seed}"
+    folder = root / experiment / ",".join([tag(config), *given]) / f"seed{config.task.pretrained_seed}"
     found = sorted(folder.glob("checkpoint-*.pt"))
     status = summary(folder).get("status")
     if not found or status != "complete":
         state = "is not there" if status is None else "has no checkpoint" if not found else f"is {status}, not complete"
+        words = " ".join([experiment, *given])
         raise UserError(
-            f"the pre-training in {folder} {state}: run it first (experiment={experiment} with this conditioning and "
+            f"the pre-training in {folder} {state}: run it first (experiment={words} with this conditioning and "
             f"seed={config.task.pretrained_seed}, or make glue-pretrain), or name weights with task.pretrained=<file>"
         )
     return found[-1]
