@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from scripts.records import complete
-from train.compose import resolve
+from train.compose import distinguishing, resolve
 from train.data.glue.tables import AVERAGED
 from train.data.presence import lacking
 from train.data.presence_language import missing_task
-from train.folder import summary
+from train.folder import run_folder, summary
 
 RECORDS = Path("results/runs")
 METHODS = ("conditioning=off,identity,svd",)
@@ -63,7 +63,7 @@ def rows(books: bool) -> list[Row]:
             prepare=("scripts.make_corpus", f"experiment={pretraining}", *text),
         )
     )
-    found += [Row(f"glue-{task}", f"reduced/glue_{task}") for task in AVERAGED]
+    found += [tuned(task, text) for task in AVERAGED]
     found.append(Row("coco-xcit", "reduced/coco_xcit", prepare=("scripts.make_shapes",)))
     vit, lams = "reduced/imagenet_vit", ",".join(f"{lam:g}" for lam in LAMBDAS)
     swept = tuple(f"identity-lam{lam:g}" if lam else "baseline" for lam in LAMBDAS)
@@ -71,6 +71,17 @@ def rows(books: bool) -> list[Row]:
     found.append(Row("ablation-lambda", vit, ("conditioning=identity", f"conditioning.lam={lams}"), swept))
     found.append(Row("ablation-layernorm", vit, (*METHODS, "model.norm=true,false"), (*TAGS, *without)))
     return found + [Row(f"curves-{name}", f"reduced/curves_{name}", once=True) for name in ("vit", "xcit")]
+
+
+def tuned(task: str, text: tuple[str, ...]) -> Row:
+    """A task's fine-tuning, from the pre-training that was given the words `text` as well."""
+    experiment = f"reduced/glue_{task}"
+    if not text:
+        return Row(f"glue-{task}", experiment)
+    word = f"task.pretrained='run:reduced/glue_pretrain,{','.join(text)}'"
+    each = [[f"experiment={experiment}", f"conditioning={name}", word] for name in ("off", "identity", "svd")]
+    tags = tuple(run_folder(resolve(words), distinguishing(words)).parent.name for words in each)
+    return Row(f"glue-{task}", experiment, (*METHODS, word), tags)
 
 
 def absent(row: Row, words: list[str]) -> str | None:

@@ -25,7 +25,7 @@ def test_every_reduced_experiment_of_a_row_is_in_the_plan():
     assert planned == reduced_ones - outside
 
 
-@pytest.mark.parametrize("name", ["ablation-lambda", "ablation-layernorm", "glue-pretrain"])
+@pytest.mark.parametrize("name", ["ablation-lambda", "ablation-layernorm", "glue-pretrain", "glue-cola"])
 def test_the_folders_of_the_plan_are_those_of_its_command(tmp_path, name):
     """`make reduced` looks at folders without composing a config for each: they must be the right ones."""
     [row] = [row for row in rows(books=False) if row.name == name]
