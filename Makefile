@@ -153,6 +153,15 @@ METHODS = $(if $(filter reduced,$(SCALE)),identity$(comma)svd,$(METHOD))
 cost: $(STAMP) ## Time, memory, FLOPs of a step: plain, identity, svd once and every n steps (paper scale: one GPU)
 	@$(PY) -m scripts.bench_cost --scale $(SCALE) $(ARGS)
 
+##@ The evidence
+.PHONY: evidence
+evidence: $(COCO) ## Does it replicate, which reading, and why: docs/evidence.md (SCALE=gpu: larger models; ARGS=--plan)
+	@$(PY) -m scripts.evidence --scale $(STUDY) $(ARGS) $(if $(filter --plan,$(ARGS)),,&& \
+	  $(PY) -m scripts.collect '$(STUDY)/evidence_*' && $(PY) -m scripts.tables && $(PY) -m scripts.figures && \
+	  $(PY) -m scripts.report)
+
+STUDY = $(if $(filter gpu,$(SCALE)),gpu,reduced)
+
 ##@ Clusters and sweeps
 .PHONY: reduced sweep slurm-sweep
 reduced: SEEDS = 0,1,2

@@ -17,7 +17,7 @@ from scripts.figures.every import pictures
 from scripts.figures.picture import KINDS
 from scripts.plotting import source_of
 from scripts.records import every, experiments
-from scripts.report.blocks import filled, outside
+from scripts.report.blocks import outside, written
 from scripts.report.document import documents
 from scripts.tables.cost import RECORD
 from scripts.tables.pages import files, pages
@@ -61,7 +61,8 @@ def outdated(source: Source, readme: Path) -> Iterator[str]:
     try:
         for name, text in documents(source, made).items():
             yield from differs(source.results / name, text, "make report")
-        yield from differs(readme, filled(source, readme), "make report")
+        for path, text in written(source, readme).items():
+            yield from differs(path, text, "make report")
     except UserError as error:
         yield str(error)
 

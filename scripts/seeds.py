@@ -8,12 +8,13 @@ from scipy import stats
 
 @dataclass(frozen=True)
 class Paired:
-    """The mean difference over the seeds that two settings share, with its 95 % interval (paired t)."""
+    """The mean difference over the seeds that two settings share, with its 95 % interval and p-value (paired t)."""
 
     mean: float
     low: float
     high: float
     seeds: int
+    p: float  # two-sided; nan for one seed
 
     @property
     def decided(self) -> bool:
@@ -43,8 +44,21 @@ def paired(baseline: dict[int, float], other: dict[int, float]) -> Paired:
         raise ValueError("the two settings share no seed")
     mean, std = mean_std([other[seed] - baseline[seed] for seed in shared])
     count = len(shared)
-    reach = stats.t.ppf(0.975, count - 1) * std / math.sqrt(count) if count > 1 else math.inf
-    return Paired(mean, mean - reach, mean + reach, count)
+    if count == 1:
+        return Paired(mean, -math.inf, math.inf, 1, math.nan)
+    error = std / math.sqrt(count)
+    reach = stats.t.ppf(0.975, count - 1) * error
+    p = 2 * stats.t.sf(abs(mean) / error, count - 1) if error else float(mean == 0)
+    return Paired(mean, mean - reach, mean + reach, count, float(p))
+
+
+def holm(p_values: list[float]) -> list[float]:
+    """Holm's step-down adjustment of p-values that are looked at together, in their order."""
+    adjusted, largest = [0.0] * len(p_values), 0.0
+    for rank, place in enumerate(sorted(range(len(p_values)), key=p_values.__getitem__)):
+        largest = max(largest, min(1.0, (len(p_values) - rank) * p_values[place]))
+        adjusted[place] = largest
+    return adjusted
 
 
 def shown(values: list[float], digits: int = 2) -> str:

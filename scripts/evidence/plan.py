@@ -52,6 +52,22 @@ class Setting:
             words.append(f"schedule.warmup_epochs={self.warmup * held['epochs']:g}")
         return words
 
+    def folder(self, scale: str) -> tuple[str, str]:
+        """The experiment and the tag of its records, as train/folder.py names them (a test compares)."""
+        given = dict(word.split("=", 1) for word in self.command(0, scale))
+        experiment, method = given.pop("experiment"), given.pop("conditioning")
+        given.pop("seed")
+        lam = given.pop("conditioning.lam", "10" if method == "identity" else "1")
+        parts = ["baseline" if method == "off" else f"{method}-lam{lam}"]
+        parts += [f"{key.split('.')[1]}={value}" for key, value in given.items() if key.startswith("conditioning.")]
+        others = {key: value for key, value in given.items() if not key.startswith("conditioning.")}
+        return experiment, ",".join(parts + [f"{key}={spelt(others[key])}" for key in sorted(others)])
+
+
+def spelt(value: str) -> str:
+    """A word's value as the config has it."""
+    return {"true": "True", "false": "False"}.get(value) or str(float(value))
+
 
 PLAN = (
     Setting("baseline", "primary", VIT, OFF, None, FIVE),

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from scripts.entry import ran
-from scripts.report.blocks import filled
+from scripts.report.blocks import written
 from scripts.report.document import documents
 from scripts.tables.pages import pages
 from scripts.tables.settings import Source
@@ -26,7 +26,7 @@ def main() -> int:
         raise UserError(f"{chosen.readme} is not there: name it with --readme")
     source = Source(chosen.results)
     made = {chosen.results / name: text for name, text in documents(source, pages(source)).items()}
-    made[chosen.readme] = filled(source, chosen.readme)
+    made |= written(source, chosen.readme)
     for path, text in made.items():
         if not path.exists() or path.read_text() != text:
             write(path, text)

@@ -1,4 +1,4 @@
-"""The marked blocks of README.md: what stands between a block's comment and its end is made from records.
+"""The marked blocks of README.md and docs/evidence.md: what stands between a block's comment and its end is made.
 
 <!-- made by make report: paper-rows -->
 ...
@@ -8,6 +8,7 @@
 import re
 from pathlib import Path
 
+from scripts.evidence import chapter
 from scripts.seeds import shown
 from scripts.tables import coco, glue, imagenet, long_range
 from scripts.tables.model import Cell, Piece, Table, cell
@@ -20,13 +21,25 @@ BLOCK = re.compile(r"(<!-- made by make report: (\S+) -->\n)(.*?)(<!-- end -->)"
 SHOWN_AP = ("AP^b", "AP^m")
 
 
-def filled(source: Source, readme: Path) -> str:
-    """The text of README.md with every block made anew.
+def written(source: Source, readme: Path) -> dict[Path, str]:
+    """README.md, and docs/evidence.md where it lies beside it, with every block made anew.
 
     Raises:
         UserError: a block of an unknown name, one that is missing, or one without an end.
     """
-    text, made = readme.read_text(), blocks(source)
+    made = {readme: filled(readme, blocks(source))}
+    if (study := chapter.document(readme)).is_file():
+        made[study] = filled(study, chapter.blocks(source))
+    return made
+
+
+def filled(readme: Path, made: dict[str, str]) -> str:
+    """The text of a document with the blocks `made`.
+
+    Raises:
+        UserError: a block of an unknown name, one that is missing, or one without an end.
+    """
+    text = readme.read_text()
     found = [name for _, name, _, _ in BLOCK.findall(text)]
     if text.count("<!-- made by make report:") != len(found):
         raise UserError(f"{readme}: a block 'made by make report' has no '<!-- end -->'")
@@ -47,6 +60,7 @@ def outside(text: str) -> str:
 def blocks(source: Source) -> dict[str, str]:
     """name → Markdown of each block, links as README.md has them."""
     return {
+        "evidence": chapter.first_screen(source, "results/"),
         "paper-rows": "\n".join(["", *markdown_table(paper_rows(source), "results/"), "", ""]),
         "reduced-rows": "\n".join(["", *markdown_table(reduced_rows(source), "results/"), "", ""]),
     }

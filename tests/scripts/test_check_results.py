@@ -14,8 +14,10 @@ from scripts.tables import __main__ as tables
 from scripts.tables.settings import Source
 from tests.scripts.recorded import record, results, row
 
-README = "# A\n<!-- made by make report: paper-rows -->\n<!-- end -->\n<!-- made by make report: reduced-rows -->\n\
+README = (
+    "# A\n<!-- made by make report: evidence -->\n<!-- end -->\n<!-- made by make report: paper-rows -->\n<!-- end -->\n<!-- made by make report: reduced-rows -->\n\
 <!-- end -->\n"
+)
 
 
 def git(folder, *words):

@@ -16,7 +16,7 @@ from scripts.figures import over_lam
 from scripts.figures.every import pictures
 from scripts.plotting import figure, finish, source_of, style
 from scripts.report import __main__ as command
-from scripts.report.blocks import filled, outside
+from scripts.report.blocks import blocks, filled, outside, written
 from scripts.report.document import documents
 from scripts.tables.pages import pages
 from scripts.tables.settings import Source
@@ -25,7 +25,7 @@ from tests.scripts.recorded import ACCURACIES, curve, record, results, row
 from train.errors import UserError
 
 README = "# A\n\n<!-- made by make report: paper-rows -->\nold\n<!-- end -->\nprose\n\
-<!-- made by make report: reduced-rows -->\n<!-- end -->\nlast\n"
+<!-- made by make report: reduced-rows -->\n<!-- end -->\n<!-- made by make report: evidence -->\n<!-- end -->\nlast\n"
 
 
 @pytest.fixture(scope="module")
@@ -137,7 +137,8 @@ def test_without_the_pictures_one_line_says_so(tmp_path):
 
 def test_blocks_are_filled_and_the_rest_is_left(source):
     readme = source.results.parent / "README.md"
-    text = filled(source, readme)
+    text = filled(readme, blocks(source))
+    assert written(source, readme) == {readme: text}
     assert text.startswith("# A\n\n<!-- made by make report: paper-rows -->\n\n| table |")
     assert text.endswith("<!-- end -->\nlast\n")
     assert "| ImageNet top-1 | ViT-B | 80.7 ± 0.41 → 81.7 ± 0.38 | not run | `make imagenet-vit` |" in text
@@ -154,7 +155,7 @@ def test_blocks_are_filled_and_the_rest_is_left(source):
     [
         (README.replace("paper-rows", "rows"), "no block is called 'rows'"),
         (README.replace("<!-- end -->\nlast", "last"), "has no '<!-- end -->'"),
-        ("# A\n", "lacks the block '<!-- made by make report: paper-rows -->'"),
+        ("# A\n", "lacks the block '<!-- made by make report: evidence -->'"),
     ],
 )
 def test_a_readme_without_its_blocks_is_refused_and_untouched(source, tmp_path, text, message, monkeypatch, capsys):
@@ -171,7 +172,9 @@ def test_a_readme_without_its_blocks_is_refused_and_untouched(source, tmp_path, 
 
 def test_the_readme_of_this_repository_has_its_blocks():
     text = (REPOSITORY / "README.md").read_text()
-    assert re.findall(r"<!-- made by make report: (\S+) -->", text) == ["paper-rows", "reduced-rows"]
+    assert re.findall(r"<!-- made by make report: (\S+) -->", text) == ["evidence", "paper-rows", "reduced-rows"]
+    study = (REPOSITORY / "docs" / "evidence.md").read_text()
+    assert re.findall(r"<!-- made by make report: (\S+) -->", study) == ["evidence"]
 
 
 def test_a_folder_is_replaced_without_writing_what_is_there_already(tmp_path):

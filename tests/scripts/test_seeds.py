@@ -6,7 +6,7 @@ import numpy
 import pytest
 from scipy import stats
 
-from scripts.seeds import mean_std, paired, shown
+from scripts.seeds import holm, mean_std, paired, shown
 
 BASE = {0: 46.7, 1: 45.4, 2: 44.4, 3: 45.0}
 OTHER = {0: 48.8, 1: 48.8, 2: 48.3, 7: 60.0}
@@ -18,6 +18,7 @@ def test_paired_difference_is_scipys_over_shared_seeds():
     low, high = reference.confidence_interval(0.95)
     assert (found.low, found.high) == pytest.approx((low, high))
     assert found.seeds == 3
+    assert found.p == pytest.approx(reference.pvalue)
     assert found.decided == (reference.pvalue < 0.05)
 
 
@@ -39,10 +40,19 @@ def test_seeds_pair_by_name_not_by_place():
     assert paired({0: 1.0, 1: 5.0}, {1: 6.0, 0: 2.0}).mean == 1
 
 
+def test_p_values_looked_at_together():
+    """The example of Holm (1979) as textbooks give it, by hand; order kept, never below the one before, at most 1."""
+    assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
+    assert holm([0.6, 0.9]) == [1.0, 1.0]
+    assert holm([0.02]) == [0.02]
+    assert holm([]) == []
+
+
 def test_one_seed_decides_nothing():
     found = paired({0: 1.0}, {0: 5.0})
     assert found.mean == 4
     assert (found.low, found.high) == (-math.inf, math.inf)
+    assert math.isnan(found.p)
     assert not found.decided
     assert shown([5.0]) == "5.00"
     assert math.isnan(mean_std([5.0])[1])

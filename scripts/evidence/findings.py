@@ -1,0 +1,179 @@
+"""What the study's records say, judged as docs/evidence.md's protocol lays down: tables and sentences."""
+
+from dataclasses import dataclass
+
+from scripts.evidence.measures import NAMES, mean_of
+from scripts.evidence.plan import PLAN, Setting, setting
+from scripts.records import Recorded
+from scripts.seeds import Paired, holm, paired, shown
+from scripts.tables.model import Cell, Piece, Table, cell, sentence
+from scripts.tables.rows import folder, values
+from scripts.tables.settings import Source, settings
+
+PRIMARY = (
+    ("identity λ = 10", "baseline"),
+    ("svd", "baseline"),
+    ("control: orthogonal", "baseline"),
+    ("control: rescale", "baseline"),
+    ("svd", "control: orthogonal"),
+    ("svd", "control: rescale"),
+)
+EQUAL = 1.0  # points: an interval within ± so much is equal for practical purposes
+LEVEL = 0.05
+PARTS = {
+    "factor": "One factor at a time, ViT",
+    "pooling": "ViT with mean pooling",
+    "model": "Swin and XCiT (runs made before the protocol)",
+    "long": "Does λ = 10 recover?",
+}
+
+
+@dataclass(frozen=True)
+class Compared:
+    """Two settings, seed by seed."""
+
+    name: str
+    against: str
+    told: Paired
+    home: str  # the records of the first
+
+
+class Study:
+    """The records of one scale, by setting."""
+
+    def __init__(self, source: Source, scale: str) -> None:
+        self.scale = scale
+        every: dict[str, dict] = {}
+        self.runs: dict[str, dict[int, Recorded]] = {}
+        self.unfinished: list[Recorded] = []
+        for asked in PLAN:
+            experiment, tag = asked.folder(scale)
+            held = every.setdefault(experiment, settings(source, experiment)).get(tag)
+            if held is not None:
+                wanted = {seed: run for seed, run in held.runs.items() if seed in asked.seeds}
+                self.runs |= {asked.name: wanted} if wanted else {}
+                self.unfinished += held.unfinished
+
+    def home(self, name: str) -> str:
+        """Where a setting's records lie below results/."""
+        return folder(*setting(name).folder(self.scale))
+
+    def numbers(self, name: str) -> dict[int, float]:
+        """seed → accuracy, of the runs that have one."""
+        return values(self.runs.get(name, {}), lambda run: run.value)
+
+    def compared(self, name: str, against: str) -> Compared | None:
+        """The paired difference; None where no seed is shared."""
+        ours, theirs = self.numbers(name), self.numbers(against)
+        if not ours.keys() & theirs.keys():
+            return None
+        return Compared(name, against, paired(theirs, ours), self.home(name))
+
+    def primary(self) -> list[tuple[Compared, float]]:
+        """The six comparisons that the protocol names and have records, each with its p-value after Holm."""
+        found = [told for pair in PRIMARY if (told := self.compared(*pair)) and told.told.seeds > 1]
+        return list(zip(found, holm([one.told.p for one in found]), strict=True))
+
+    @property
+    def missing(self) -> int:
+        """How many runs of the plan have no record."""
+        return sum(len(asked.seeds) - len(self.runs.get(asked.name, {})) for asked in PLAN)
+
+
+def interval(told: Paired) -> str:
+    """`low to high`, or why there is none."""
+    return f"{told.low:+.2f} to {told.high:+.2f}" if told.seeds > 1 else "one seed: none"
+
+
+def primary_table(study: Study) -> Table:
+    """The six primary comparisons."""
+    rows = [
+        (
+            cell(f"{one.name} − {one.against}"),
+            cell(f"{one.told.mean:+.2f}", one.home),
+            cell(interval(one.told)),
+            cell(str(one.told.seeds)),
+            cell(f"{one.told.p:.2g}"),
+            cell(f"{adjusted:.2g}"),
+            cell("above zero" if adjusted < LEVEL and one.told.mean > 0 else
+                 "below zero" if adjusted < LEVEL else "undecided"),
+        )
+        for one, adjusted in study.primary()
+    ]  # fmt: skip
+    titles = ("difference", "points", "95 % interval (paired t)", "seeds", "p", "p after Holm", "verdict")
+    return Table("primary", titles, tuple(rows), caption="Primary comparison: ViT, paired differences of top-1.")
+
+
+def settings_table(study: Study, part: str, caption: str) -> Table:
+    """Every setting of a part: its accuracy and its difference to what it is compared with."""
+    rows = []
+    for asked in (asked for asked in PLAN if asked.part == part):
+        numbers = study.numbers(asked.name)
+        told = study.compared(asked.name, asked.against) if asked.against else None
+        rows.append(
+            (
+                cell(asked.name),
+                cell(shown(list(numbers.values())), study.home(asked.name)) if numbers else cell("not run"),
+                seeds(study, asked),
+                cell(asked.against or ""),
+                cell(f"{told.told.mean:+.2f}", told.home) if told else cell(""),
+                cell(interval(told.told)) if told else cell(""),
+            )
+        )
+    titles = ("setting", "top-1", "seeds", "against", "paired difference", "95 % interval (paired t)")
+    return Table(part, titles, tuple(rows), caption=caption)
+
+
+def seeds(study: Study, asked: Setting) -> Cell:
+    """The seeds of a setting, each linked to its run."""
+    pieces: list[Piece] = []
+    for seed in sorted(study.runs.get(asked.name, {})):
+        link = folder(*asked.folder(study.scale), seed)
+        pieces += [*([Piece(", ")] if pieces else []), Piece(str(seed), link)]
+    return Cell(tuple(pieces))
+
+
+def measures_table(study: Study) -> Table:
+    """Conditioning and attention of every setting, start → end, means over seeds."""
+    rows = []
+    for name, runs in study.runs.items():
+        cells = [cell(name, study.home(name)), cell(shown(list(study.numbers(name).values())))]
+        cells.append(cell(f"{sum(run.summary['metrics']['loss'] for run in runs.values()) / len(runs):.3f}"))
+        for measure in NAMES:
+            both = (mean_of(runs.values(), measure, 0), mean_of(runs.values(), measure, -1))
+            cells.append(cell(" → ".join("none" if value is None else f"{value:.3g}" for value in both)))
+        rows.append(tuple(cells))
+    caption = "What was measured beside the accuracy, start → end: means over seeds (geometric for κ and σ_min)."
+    return Table("measures", ("setting", "top-1", "test loss", *NAMES.values()), tuple(rows), caption=caption)
+
+
+def verdicts(study: Study) -> list[Cell]:
+    """What the protocol concludes from the primary comparison, one sentence a question."""
+    found = {(one.name, one.against): (one, adjusted) for one, adjusted in study.primary()}
+    said = []
+    for name, yes, no in (
+        ("identity λ = 10", "supports the paper's claim", "contradicts the paper's claim"),
+        ("svd", "supports the correction of Theorem 3.5", "contradicts the correction of Theorem 3.5"),
+    ):
+        if (name, "baseline") in found:
+            one, adjusted = found[name, "baseline"]
+            what = yes if one.told.mean > 0 else no
+            said.append(told(one, what if adjusted < LEVEL else "decides nothing"))
+    for control in ("control: orthogonal", "control: rescale"):
+        if ("svd", control) in found:
+            one, adjusted = found["svd", control]
+            if adjusted < LEVEL:
+                what = "conditioning does more than this control" if one.told.mean > 0 else "this control does more"
+            elif max(abs(one.told.low), abs(one.told.high)) <= EQUAL:
+                what = f"equal for practical purposes (within {EQUAL:g} point)"
+            else:
+                what = "not told apart: this control explains what was gained as well as conditioning does"
+            said.append(told(one, what))
+    return said
+
+
+def told(one: Compared, what: str) -> Cell:
+    """`svd against baseline, 5 seeds: +2.31 points (95 % interval +1.0 to +3.6): supports ...`."""
+    number = Piece(f"{one.told.mean:+.2f} points", one.home)
+    start = f"{one.name[0].upper()}{one.name[1:]} against {one.against}, {one.told.seeds} seeds: "
+    return sentence(start, number, f" (95 % interval {interval(one.told)}): {what}.")
