@@ -14,9 +14,8 @@ from scripts.tables import __main__ as tables
 from scripts.tables.settings import Source
 from tests.scripts.recorded import record, results, row
 
-README = (
-    "# A\n<!-- made by make report: evidence -->\n<!-- end -->\n<!-- made by make report: paper-rows -->\n<!-- end -->\n<!-- made by make report: reduced-rows -->\n\
-<!-- end -->\n"
+README = "# A\n" + "".join(
+    f"<!-- made by make report: {name} -->\n<!-- end -->\n" for name in ("evidence", "paper-rows", "reduced-rows")
 )
 
 
