@@ -4,7 +4,7 @@
 
 The small detector of the reduced row with COCO's 80 categories, through `python -m train`, on the training split's
 first eight photos with an object of some size; evaluated on the same eight. Record: results/coco_overfit.json;
-picture of the detections: results/figures/coco_overfit.png.
+picture of the detections: results/figures/coco_overfit.jpg.
 """
 
 import argparse
@@ -21,7 +21,7 @@ from train.folder import run_folder, summary
 from train.record_files import write
 
 PHOTOS, GOAL = 8, 50.0
-RECORD, PICTURE = Path("results/coco_overfit.json"), Path("results/figures/coco_overfit.png")
+RECORD, PICTURE = Path("results/coco_overfit.json"), Path("results/figures/coco_overfit.jpg")
 WORDS = [
     "experiment=reduced/coco_xcit",
     "dataset=coco",

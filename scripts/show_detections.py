@@ -117,7 +117,7 @@ def main() -> int:
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         return USAGE
-    temporary = chosen.into.with_name(f".{chosen.into.name}.tmp.png")
+    temporary = chosen.into.with_name(f".tmp.{chosen.into.name}")  # its ending says which format
     figure.savefig(temporary, dpi=150)
     temporary.replace(chosen.into)
     print(f"picture: {chosen.into}")
