@@ -21,7 +21,7 @@ def pictures(source: Source) -> list[Picture]:
     found = []
     for scale in ("paper", "reduced"):
         rows = {name: settings(source, name) for name in experiments(source.records) if name.startswith(f"{scale}/")}
-        rows = {row_name(source, name): held for name, held in rows.items() if is_ablation(held)}
+        rows = {row_name(source, name): held for name, held in rows.items() if is_ablation(held) and numbered(held)}
         if rows:
             runs = [run for held in rows.values() for tag in shown(held) for run in held[tag].runs.values()]
             found.append(
@@ -34,6 +34,11 @@ def pictures(source: Source) -> list[Picture]:
                 )
             )
     return found
+
+
+def numbered(found: Settings) -> bool:
+    """Whether any λ of a row has a number to draw: a sweep may have failed whole."""
+    return any(values(found[tag].runs, lambda run: run.value) for tag in shown(found) if tag not in COMPARED)
 
 
 def shown(found: Settings) -> list[str]:

@@ -124,7 +124,7 @@ def settings(source: Source, experiment: str) -> dict[str, Setting]:
     """tag → what was run of an experiment, in the order of tables.
 
     Raises:
-        UserError: a record lies under an experiment, or a scale, that is not its own.
+        UserError: a record lies under an experiment, a scale, a setting or a seed that is not its own.
     """
     found: dict[str, list[Recorded]] = {}
     for run in every(source.records, experiment):
@@ -132,6 +132,10 @@ def settings(source: Source, experiment: str) -> dict[str, Setting]:
         scale = run.summary.get("row", {}).get("scale", experiment.split("/")[0])
         if own != experiment or scale != experiment.split("/")[0]:
             raise UserError(f"{run.folder} lies under {experiment}, its summary.json says {own} at the scale {scale}")
+        place = str(run.folder.relative_to(source.records))
+        made_as = run.summary.get("folder", place)
+        if made_as != place or run.seed != int(run.folder.name.removeprefix("seed")):
+            raise UserError(f"{run.folder}: its summary.json says {made_as}, seed {run.seed}: move it back")
         found.setdefault(run.tag, []).append(run)
     return {
         tag: Setting(

@@ -53,6 +53,19 @@ def test_a_record_in_the_folder_of_another_scale_is_refused(source):
         imagenet.page(source, "paper")
 
 
+def test_a_record_under_another_setting_or_seed_is_refused(source):
+    """Else svd's numbers would stand as identity's, and two records of one seed would become one."""
+    home = "reduced/imagenet_vit/svd-lam1/seed0"
+    made = record(source.results, "reduced/imagenet_vit", "identity-lam10", 0) / "summary.json"
+    summary = json.loads(made.read_text())
+    made.write_text(json.dumps(summary | {"folder": home}))
+    with pytest.raises(UserError, match=f"identity-lam10/seed0: its summary.json says {home}"):
+        imagenet.page(source, "reduced")
+    made.write_text(json.dumps(summary | {"seed": 1}))
+    with pytest.raises(UserError, match=r"identity-lam10/seed0: .*, seed 1: move it back"):
+        imagenet.page(source, "reduced")
+
+
 def test_a_shortened_paper_run_is_not_the_papers_row(source):
     record(source.results, "paper/imagenet_vit", "baseline,schedule.epochs=1", 0, 12.0)
     page = imagenet.page(source, "paper")

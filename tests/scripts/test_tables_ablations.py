@@ -5,9 +5,10 @@ import json
 import pytest
 from scipy import stats
 
+from scripts.figures import over_lam
 from scripts.tables import ablations, cost, imagenet
 from scripts.tables.settings import Source
-from tests.scripts.recorded import ACCURACIES, lines, results, row, said
+from tests.scripts.recorded import ACCURACIES, lines, record, results, row, said
 
 
 @pytest.fixture
@@ -74,3 +75,11 @@ def test_cost_is_read_from_its_record_and_not_run_without(source):
     assert {one["state"] for one in lines(cost.page(source, "paper"))} == {"not run"}
     paper = {one["correction"]: one["paper"] for one in lines(cost.page(source, "paper"))}
     assert paper == {"plain": "29:29", "λI": "29:33", "svd, once": "", "svd, every step": "41:38"}
+
+
+def test_a_sweep_that_failed_whole_has_no_picture_and_stops_none(tmp_path):
+    folder = results(tmp_path)
+    for lam in (0.1, 1, 10):
+        record(folder, "reduced/imagenet_vit", f"identity-lam{lam:g}", 0, status="failed")
+    record(folder, "reduced/imagenet_vit", "baseline", 0, status="failed")
+    assert over_lam.pictures(Source(folder)) == []

@@ -99,11 +99,3 @@ def build_model(config: DictConfig) -> nn.Module:
         return specattn.condition(model, **config.conditioning)
     except ValueError as error:
         raise UserError(f"conditioning: {error}") from None
-
-
-def _detection(part: str) -> ModuleType:
-    """A module of train/tasks/detection/, with what it needs of mmdet made ready."""
-    from train.tasks.detection.operators import load_mmdet
-
-    load_mmdet()
-    return import_module(f"train.tasks.detection.{part}")
