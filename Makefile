@@ -93,35 +93,34 @@ imagenet-davit: $(STAMP) ## ImageNet, DaViT-B (SCALE=reduced: CIFAR-10, a small 
 
 .PHONY: coco-xcit
 coco-xcit: $(COCO) ## COCO, Mask R-CNN on XCiT-S (SCALE=reduced: a small one on drawn shapes, drawn first)
-	@$(if $(filter reduced,$(SCALE)),$(PY) -m scripts.make_shapes $(ARGS) &&) $(call row,coco_xcit)
+	@$(if $(filter reduced,$(SCALE)),$(call checked,coco_xcit) && $(PY) -m scripts.make_shapes $(ARGS) &&) $(call row,coco_xcit)
 
 .PHONY: lra lra-listops lra-text lra-retrieval lra-image lra-pathfinder
 lra: lra-listops lra-text lra-retrieval lra-image lra-pathfinder ## Long Range Arena, its five tasks
 
 lra-listops: $(STAMP) ## LRA, ListOps (SCALE=reduced: short expressions that the project draws)
-	@$(call made,lra_listops_short) && $(call row,lra_listops)
+	@$(call made,lra_listops_short,lra_listops) && $(call row,lra_listops)
 
 lra-text: $(STAMP) ## LRA, Text (SCALE=reduced: the first 512 bytes of 2,000 reviews)
 	@$(call row,lra_text)
 
 lra-retrieval: $(STAMP) ## LRA, Retrieval (SCALE=reduced: pairs that the project makes)
-	@$(call made,lra_retrieval_made) && $(call row,lra_retrieval)
+	@$(call made,lra_retrieval_made,lra_retrieval) && $(call row,lra_retrieval)
 
 lra-image: $(STAMP) ## LRA, Image: CIFAR-10 in grey, a token a pixel
 	@$(call row,lra_image)
 
 lra-pathfinder: $(STAMP) ## LRA, Pathfinder (SCALE=reduced: short contours that the project draws)
-	@$(call made,lra_pathfinder_short) && $(call row,lra_pathfinder)
+	@$(call made,lra_pathfinder_short,lra_pathfinder) && $(call row,lra_pathfinder)
 
 .PHONY: glue glue-pretrain glue-finetune
 glue: glue-pretrain glue-finetune ## Both, without and with conditioning (SCALE=reduced: a small model on 14 books)
 
 # Once for each value of lambda, with seed 0; the text is packed first, into a cache below the output root.
 glue-pretrain: $(STAMP) ## Pre-train crammed BERT (RECIPE=legacy, or current; paper scale: 24 hours on one GPU each)
-	@$(PY) -m scripts.make_corpus experiment=$(PRETRAINING) $(TEXT) \
-	  $(filter output_root=% corpus=% dataset.% model.%,$(ARGS)) && \
-	  $(PY) -m train -m experiment=$(PRETRAINING) conditioning=$(METHOD) conditioning.lam=$(LAM) seed=0 $(TEXT) \
-	  runtime.devices=$(DEVICES) runtime.jobs=$(JOBS) $(ARGS)
+	@$(PRETRAIN) $(if $(filter runtime.dry=%,$(ARGS)),,runtime.dry=true > /dev/null && \
+	  $(PY) -m scripts.make_corpus experiment=$(PRETRAINING) $(TEXT) \
+	  $(filter output_root=% data_root=% dataset=% corpus=% dataset.% model.%,$(ARGS)) && $(PRETRAIN))
 
 glue-finetune: $(STAMP) ## Fine-tune from the checkpoints that are there (TASKS=cola,rte; none: all the data root has)
 	@$(PY) -m scripts.glue_finetune --scale $(SCALE) --tasks '$(TASKS)' --seeds $(SEEDS) --method $(METHOD) \
@@ -130,8 +129,12 @@ glue-finetune: $(STAMP) ## Fine-tune from the checkpoints that are there (TASKS=
 TASKS ?=
 RECIPE ?= legacy
 PRETRAINING = $(SCALE)/glue_pretrain$(if $(filter paper,$(SCALE)),_$(RECIPE))
+PRETRAIN = $(PY) -m train -m experiment=$(PRETRAINING) conditioning=$(METHOD) conditioning.lam=$(LAM) seed=0 $(TEXT) \
+  runtime.devices=$(DEVICES) runtime.jobs=$(JOBS) $(ARGS)
 # Where the data root has no books, the reduced pre-training reads text that the project makes itself.
-TEXT = $$([ '$(SCALE)' != reduced ] || [ -d "$$DATA_ROOT/text/gutenberg" ] || echo dataset=text_made)
+TEXT = $(if $(filter dataset=%,$(ARGS)),,$$([ '$(SCALE)' != reduced ] || [ -d "$(ROOT)/text/gutenberg" ] || \
+  echo dataset=text_made))
+ROOT = $(or $(patsubst data_root=%,%,$(filter data_root=%,$(ARGS))),$$DATA_ROOT)
 
 ##@ Ablations and cost
 .PHONY: ablation-lambda ablation-layernorm conditioning-curves cost
@@ -209,8 +212,11 @@ submit = $(PY) -m scripts.slurm submit experiment=$(SCALE)/$(subst -,_,$(1)) con
   conditioning.lam=$(LAM) seed=$(SEEDS) $(ARGS) --nodes $(NODES) --devices $(DEVICES) --time $(TIME) \
   $(if $(PARTITION),--partition $(PARTITION)) $(if $(DRY),--dry) $(SLURM)
 
-# A set that a reduced row needs and the project makes itself: nothing is done where it is there already.
-made = { test $(SCALE) != reduced || $(PY) -m scripts.make_set $(1); }
+# A set that a reduced row needs and the project makes itself: nothing is done where it is there already, and nothing
+# before the row's words are known to be right.
+made = { test $(SCALE) != reduced || { $(call checked,$(2)) && $(PY) -m scripts.make_set $(1) \
+  $(patsubst output_root=%,--output-root %,$(filter output_root=%,$(ARGS))); }; }
+checked = $(call row,$(1)) $(if $(filter runtime.dry=%,$(ARGS)),,runtime.dry=true) > /dev/null
 
 # One row: a run for each value of lambda and each seed; complete ones are not run again.
 row = $(PY) -m train -m experiment=$(SCALE)/$(1) conditioning=$(METHOD) conditioning.lam=$(LAM) seed=$(SEEDS) \
