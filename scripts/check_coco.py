@@ -42,6 +42,7 @@ def coco_problems(config: DictConfig, whole: bool) -> list[str]:
             images, objects, listed[split] = (content[key] for key in ("images", "annotations", "categories"))
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise UserError(f"{path} cannot be read as COCO's instances: {type(error).__name__}: {error}") from None
+        well_formed(path, images, objects, listed[split])
         print(f"{split}: {len(images)} photos, {len(objects)} objects, {len(listed[split])} categories")
         if expected[split] not in (None, len(images)):
             problems.append(f"{split}: {len(images)} photos, not {expected[split]}")
@@ -55,6 +56,21 @@ def coco_problems(config: DictConfig, whole: bool) -> list[str]:
     if listed["train"] != listed["val"]:
         problems.append("train and val list different categories")
     return problems
+
+
+def well_formed(path: Path, images: list, objects: list, categories: list) -> None:
+    """Refuse entries that have no number, size or name of their own.
+
+    Raises:
+        UserError: naming the file and the first such entry.
+    """
+    needed = {"images": {"id": int, "file_name": str, "width": int, "height": int}, "annotations": {"id": int},
+              "categories": {"id": int, "name": str}}  # fmt: skip
+    for (what, keys), entries in zip(needed.items(), (images, objects, categories), strict=True):
+        for place, entry in enumerate(entries if isinstance(entries, list) else [None]):
+            for key, kind in keys.items():
+                if not isinstance(entry, dict) or not isinstance(entry.get(key), kind):
+                    raise UserError(f"{path}: entry {place} of its {what} has no {key} that is of type {kind.__name__}")
 
 
 def category_problems(config: DictConfig, categories: list[dict]) -> Iterator[str]:

@@ -18,7 +18,7 @@ from pathlib import Path
 from omegaconf import DictConfig
 from timm.data import ImageNetInfo
 
-from scripts import check_sequences
+from scripts import check_language, check_sequences
 from train.compose import options, resolve
 from train.data.broken import reason
 from train.data.photographs import UNREADABLE, Folder, Parquet, photographs
@@ -140,6 +140,8 @@ def main() -> int:
         config = resolve([f"experiment={experiment(chosen.row)}", *chosen.words])
         if chosen.sort_val and config.data_root:
             sort_validation(config)
+        if config.task.name in ("glue", "language_modeling"):
+            return told(check_language.check(config), "every file was read")
         if missing := lacking(config):
             raise UserError(missing)
         if layout(config) == "coco":

@@ -266,6 +266,19 @@ def check(root, *more):
     return coco_problems(small(root, *more), True)
 
 
+@pytest.mark.parametrize(
+    ("what", "key"), [("images", "width"), ("images", "id"), ("categories", "name"), ("annotations", "id")]
+)
+def test_check_data_names_an_entry_without_its_keys(tmp_path, what, key):
+    root = mixed_set(tmp_path)
+    path = root / "coco" / "annotations" / "instances_train2017.json"
+    content = json.loads(path.read_text())
+    del content[what][1][key]
+    path.write_text(json.dumps(content))
+    with pytest.raises(UserError, match=f"instances_train2017.json: entry 1 of its {what} has no {key}"):
+        check(root)
+
+
 def test_check_data_finds_each_kind_of_damage(tmp_path, monkeypatch):
     monkeypatch.setattr("scripts.check_coco.category_problems", lambda *_: [])  # the set is not COCO's own
     root = mixed_set(tmp_path / "sound")

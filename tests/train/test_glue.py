@@ -10,7 +10,7 @@ import torch
 from language import MODEL, RUNTIME, books, build, config_of, pretraining, trained
 
 import specattn
-from scripts import glue_finetune
+from scripts import check_data, glue_finetune
 from specattn.models import crammed_bert
 from train import checkpoint
 from train.command import main
@@ -390,3 +390,21 @@ def test_the_files_of_the_data_root(data_root):
         rows = read(data_root, "cola")
         assert rows.first[0].startswith("Our friends won't buy")
         assert len(read(data_root, "cola", "test")) == 1063
+
+
+def test_check_data_needs_no_pre_training_and_reads_every_file(root, tmp_path, capsys, monkeypatch):
+    write_task(tmp_path, "rte")
+    words = ["check_data", "glue-rte", f"data_root={tmp_path}"]
+    monkeypatch.setattr("sys.argv", words)
+    assert check_data.main() == 1
+    assert "problem: train holds 24 rows, the published file 2,490" in capsys.readouterr().out
+    monkeypatch.setattr("sys.argv", [*words, "dataset.rows=null"])
+    assert check_data.main() == 0
+    assert "sound; every file was read" in capsys.readouterr().out
+    (tmp_path / "glue/RTE/dev.tsv").write_text("index\tsentence1\n0\tx\n")
+    assert check_data.main() == USAGE
+    assert capsys.readouterr().err.count("\n") == 1
+    text = [f"data_root={root}", f"dataset.folder={root / 'text'}", "dataset.files=*.txt"]
+    monkeypatch.setattr("sys.argv", ["check_data", "glue-pretrain-legacy", *text])
+    assert check_data.main() == 0
+    assert "files of text" in capsys.readouterr().out
