@@ -18,6 +18,7 @@ SLURM ?=
 DRY ?=
 DATA_ROOT ?=
 ARGS ?=
+ROW ?= imagenet-vit
 
 comma := ,
 VENV := .venv
@@ -172,18 +173,20 @@ reduced: JOBS = 2
 reduced: $(COCO) ## Every reduced row and ablation in turn, then tables, figures, report (DRY=1 prints the plan and time)
 	@$(PY) -m scripts.reduced --seeds $(SEEDS) --jobs $(JOBS) $(if $(DRY),--dry) $(ARGS)
 
-sweep: $(STAMP) ## A sweep of one row: ROW=imagenet-vit LAM=0,0.1,1,10 SEEDS=0,1,2 JOBS=2
+sweep: $(if $(filter coco-%,$(ROW)),$(COCO),$(STAMP)) ## A sweep of one row: ROW=imagenet-vit LAM=0,0.1,1,10 SEEDS=0,1,2 JOBS=2
 	@$(call row,$(subst -,_,$(ROW)))
 
-slurm-sweep: $(STAMP) ## The same as an array of jobs: ROW=imagenet-vit LAM=0,0.1,1,10 SEEDS=0,1,2
+slurm-sweep: $(if $(filter coco-%,$(ROW)),$(COCO),$(STAMP)) ## The same as an array of jobs: ROW=imagenet-vit LAM=0,0.1,1,10 SEEDS=0,1,2
 	@$(call submit,$(ROW))
+
+slurm-coco-xcit: $(COCO)
+	@$(call submit,coco-xcit)
 
 slurm-%: $(STAMP) ## Submit a row: slurm-imagenet-vit NODES=1 DEVICES=8 PARTITION=... TIME=24:00:00 (DRY=1 prints)
 	@$(call submit,$*)
 
 ##@ Data
 .PHONY: check-data
-ROW ?= imagenet-vit
 check-data: $(if $(filter coco-%,$(ROW)),$(COCO),$(STAMP)) ## Check a row's data before a long run: ROW=imagenet-vit (ARGS=--all: decode every image)
 	@$(PY) -m scripts.check_data $(ROW) $(ARGS)
 

@@ -196,7 +196,7 @@ def main(words: list[str] | None = None) -> int:
         precision = chosen.precision or ("bf16" if device == "cuda" else "fp32")
         if not all(word.strip().isdecimal() and int(word) for word in chosen.every.split(",")):
             raise UserError(f"--every {chosen.every}: write whole numbers of steps, as 10,50")
-        if chosen.rounds < 2 or (chosen.batch or 1) < 1:
+        if chosen.rounds < 2 or (chosen.batch is not None and chosen.batch < 1):
             raise UserError("--rounds must be at least 2, --batch at least 1")
         every = sorted({int(word) for word in chosen.every.split(",")})
         config = resolve([f"experiment={chosen.scale}/imagenet_vit", *chosen.model])

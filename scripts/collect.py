@@ -13,6 +13,7 @@ import sys
 from fnmatch import fnmatch
 from pathlib import Path
 
+from scripts.entry import ran
 from scripts.records import every
 from train.compose import options
 
@@ -54,4 +55,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(ran(main))

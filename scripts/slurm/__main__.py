@@ -32,6 +32,8 @@ def submit(chosen: argparse.Namespace) -> int:
     Raises:
         UserError: a word or an option is wrong, data is missing, or there is no sbatch.
     """
+    resources = Resources(**{name: getattr(chosen, name) for name in Resources.__dataclass_fields__})
+    resources.check()
     words = [*chosen.words, f"runtime.devices={chosen.devices}"]
     if not chosen.gpus:
         words.append("runtime.device=cpu")
@@ -47,8 +49,7 @@ def submit(chosen: argparse.Namespace) -> int:
             raise UserError(missing)
     digest = hashlib.sha256(listed(runs).encode()).hexdigest()[:8]
     folder = Path(configs[0].output_root).expanduser().absolute() / "slurm" / f"{configs[0].row.name}-{digest}"
-    given = {name: getattr(chosen, name) for name in Resources.__dataclass_fields__}
-    text = batch(configs[0].row.name, folder, runs, Resources(**given), Path(sys.executable), ROOT)
+    text = batch(configs[0].row.name, folder, runs, resources, Path(sys.executable), ROOT)
     if chosen.dry:
         print(text)
         print(f"# {len(runs)} run(s):")

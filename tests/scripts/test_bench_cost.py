@@ -116,6 +116,7 @@ def test_one_scale_is_measured_and_the_other_kept(tmp_path, capsys):
     [
         (["--every", "0"], "--every 0"),
         (["--rounds", "1"], "--rounds"),
+        (["--batch", "0"], "--batch at least 1"),
         (["--model", "model.arg.depth=1"], "model.args"),
         ([], "is damaged"),
         (["--scale", "paper"], "no GPU"),

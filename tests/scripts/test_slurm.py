@@ -76,6 +76,7 @@ def test_mistakes_are_found_before_anything_is_submitted(tmp_path):
     for words, said in (
         (["experiment=reduced/digits_vti"], "did you mean 'reduced/digits_vit'"),
         (["experiment=reduced/digits_vit", "--nodes", "3"], "not divisible"),
+        (["experiment=reduced/digits_vit", "--nodes", "0"], "at least 1"),
         (["experiment=paper/imagenet_vit", f"data_root={tmp_path}"], "imagenet"),
     ):
         answer = slurm("submit", *words, f"output_root={tmp_path / 'outputs'}", DATA_ROOT="")
