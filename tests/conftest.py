@@ -1,6 +1,7 @@
 """What several tests need: the data root, one torch thread, and small runs."""
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -34,6 +35,8 @@ TINY = [
 
 def pytest_configure() -> None:
     torch.set_num_threads(1)
+    # A shell that starts the tests in the background has them, and all that they start, ignore Ctrl-C.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture
