@@ -4,7 +4,7 @@ import statistics
 from functools import partial
 
 from scripts.records import Recorded, experiments
-from scripts.tables.model import Cell, Page, Table, cell
+from scripts.tables.model import Cell, Page, Piece, Table, cell, sentence
 from scripts.tables.notes import judged, left_out, provenance, verdicts
 from scripts.tables.rows import (
     TEST,
@@ -21,6 +21,7 @@ from scripts.tables.settings import EXPECTED, SEEDS, Setting, Source, command, l
 from train.data.glue.tables import AVERAGED, TABLES
 
 SCRATCH = "baseline,task.scratch=True"
+CLEAR = 1.0  # point
 NUMBERS = 9  # of the eight tasks in the average, MNLI gives two
 BEFORE, AFTER = ("metric", "majority class"), ("median (range)",)
 PRETRAINING = ("pre-training", "conditioning", "seed", "steps", "tokens seen", "held-out loss", "unigram entropy",
@@ -38,7 +39,7 @@ def page(source: Source, scale: str) -> Page:
         scale,
         intro(scale, len({asked.name for asked in lines if asked.values and asked.name != "WNLI"})),
         (told, *pretraining(source, scale, name)),
-        (*verdicts([*lines, *mean]), *scratch(lines), *left_out(lines)),
+        (*verdicts([*lines, *mean]), *scratch(lines), *like_majority(lines), *left_out(lines)),
         provenance(runs_of(lines)),
     )
 
@@ -200,6 +201,18 @@ def scratch(lines: list[Line]) -> list[Cell]:
     """What pre-training gives over the same network without it."""
     compared = [(asked, told) for asked in lines if asked.tag == "baseline" and (told := between(asked, SCRATCH))]
     return [judged("pre-training, against the same network without it", compared)] if compared else []
+
+
+def like_majority(lines: list[Line]) -> list[Cell]:
+    """Which settings score like one constant answer: a difference between such numbers tells of no learning."""
+    pieces: list[str | Piece] = []
+    for asked in lines:
+        constant = asked.before[1].parts["majority class"]
+        if asked.values and constant is not None and statistics.mean(asked.values.values()) < constant + CLEAR:
+            mean = Piece(f"{statistics.mean(asked.values.values()):.1f}", asked.home)
+            pieces += ["; " if pieces else "", f"{asked.name}, {label(asked.tag)} (", mean, f" beside {constant:.1f})"]
+    said = f"Less than {CLEAR:g} point above the majority class, so that a difference there tells of no learning: "
+    return [sentence(said, *pieces, ".")] if pieces else []
 
 
 def intro(scale: str, count: int) -> str:

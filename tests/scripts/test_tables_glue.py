@@ -56,6 +56,15 @@ def test_pretraining_and_its_control(source):
     assert "other records" not in said
 
 
+def test_a_setting_that_answers_like_the_majority_class_is_named(source):
+    assert "tells of no learning" not in "\n".join(note.text for note in glue.page(source, "reduced").notes)
+    for tag, accuracy in (("baseline", 60.0), ("identity-lam10", 53.0)):
+        metrics = {"accuracy": accuracy, "majority": 52.7}
+        record(source.results, "reduced/glue_rte", tag, 0, metrics=metrics, primary="accuracy")
+    [said] = [note.text for note in glue.page(source, "reduced").notes if "tells of no learning" in note.text]
+    assert said.endswith(": RTE, identity, λ = 10 (53.0 beside 52.7).")
+
+
 def test_an_average_over_other_tasks_is_not_beside_the_papers(tmp_path):
     source = Source(results(tmp_path))
     metrics = {"mcc": 40.0, "majority": 0.0}
