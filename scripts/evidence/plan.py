@@ -12,7 +12,7 @@ SCALES = {
     "reduced": {
         VIT: "reduced/evidence_vit", MEAN: "reduced/evidence_vit_mean",
         SWIN: "reduced/imagenet_swin", XCIT: "reduced/imagenet_xcit",
-        "rate": 1e-3, "epochs": 6,
+        "rate": 1e-3, "epochs": 5,
     },
     "gpu": {
         VIT: "gpu/evidence_vit", MEAN: "gpu/evidence_vit_mean", SWIN: "gpu/evidence_swin", XCIT: "gpu/evidence_xcit",
