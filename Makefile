@@ -182,6 +182,9 @@ slurm-sweep: $(if $(filter coco-%,$(ROW)),$(COCO),$(STAMP)) ## The same as an ar
 slurm-coco-xcit: $(COCO)
 	@$(call submit,coco-xcit)
 
+slurm-glue:
+	@echo "error: submit slurm-glue-pretrain and, when its jobs have ended, slurm-glue-finetune" >&2; exit 2
+
 slurm-%: $(STAMP) ## Submit a row: slurm-imagenet-vit NODES=1 DEVICES=8 PARTITION=... TIME=24:00:00 (DRY=1 prints)
 	@$(call submit,$*)
 
@@ -211,9 +214,16 @@ check-results: $(STAMP) ## Whether tables, figures, report and README.md are wha
 	@$(PY) -m scripts.check_results
 
 # A row's baseline and conditioned runs as jobs of SLURM; SLURM= takes more options, as SLURM="--cpu --memory 32G".
-submit = $(PY) -m scripts.slurm submit experiment=$(SCALE)/$(subst -,_,$(1)) conditioning=$(METHOD) \
+submit = $(PY) -m scripts.slurm submit $(or $($(1)-runs),experiment=$(SCALE)/$(subst -,_,$(1))) conditioning=$(METHOD) \
   conditioning.lam=$(LAM) seed=$(SEEDS) $(ARGS) --nodes $(NODES) --devices $(DEVICES) --time $(TIME) \
   $(if $(PARTITION),--partition $(PARTITION)) $(if $(DRY),--dry) $(SLURM)
+
+# What is a row for `make` and several experiments, or another, for Hydra.
+lra-runs = 'experiment=glob($(SCALE)/lra_*)'
+glue-pretrain-runs = experiment=$(PRETRAINING)
+glue-finetune-runs = experiment=$(SCALE)/glue_$(subst $(comma),$(comma)$(SCALE)/glue_,$(or $(TASKS),$(AVERAGED))) \
+  "task.pretrained='run:$(PRETRAINING)'"
+AVERAGED := cola,sst2,mrpc,stsb,qqp,mnli,qnli,rte
 
 # A set that a reduced row needs and the project makes itself: nothing is done where it is there already, and nothing
 # before the row's words are known to be right.

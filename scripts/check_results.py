@@ -16,9 +16,10 @@ from scripts.entry import ran, stale
 from scripts.figures.every import pictures
 from scripts.figures.picture import KINDS
 from scripts.plotting import source_of
-from scripts.records import every, experiments
+from scripts.records import Recorded, every, experiments
 from scripts.report.blocks import outside, written
 from scripts.report.document import documents
+from scripts.shape import COST
 from scripts.tables.cost import RECORD
 from scripts.tables.pages import files, pages
 from scripts.tables.settings import Source
@@ -95,10 +96,12 @@ def unsound(source: Source) -> Iterator[str]:
                 yield f"{run.folder}: summary.json cannot be read"
             if not run.sessions and run.status == "complete":
                 yield f"{run.folder}: no environment.json says which commit it was made at"
+            if run.status == "complete" and unlike_events(run):
+                yield f"{run.folder}: summary.json's metrics are not what metrics.jsonl ends with"
             for session in run.sessions:
                 yield from noted(str(run.folder), session["git"], origin)
-    for scale, about in ((source.json(RECORD) or {}).get("environment") or {}).items():
-        yield from noted(f"{source.results / RECORD} ({scale})", about["git"], origin)
+    for scale, about in ((source.json(RECORD, COST) or {}).get("environment") or {}).items():
+        yield from noted(f"{source.results / RECORD} ({scale})", about.get("git"), origin)
     if not origin:
         return
     if why := no_history(source.results):
@@ -108,6 +111,12 @@ def unsound(source: Source) -> Iterator[str]:
         if not is_ancestor(source.results, commit):
             more = f" and {len(names) - 1} more" if len(names) > 1 else ""
             yield f"{names[0]}{more}: commit {commit[:10]} is no ancestor of HEAD"
+
+
+def unlike_events(run: Recorded) -> bool:
+    """Whether a run's final metrics are not those of its last evaluation."""
+    last = (run.events("evaluate") or [{}])[-1]
+    return any(key not in last or last[key] != value for key, value in run.summary["metrics"].items())
 
 
 def noted(name: str, git: dict | None, origin: dict[str, list[str]]) -> Iterator[str]:

@@ -1,14 +1,14 @@
 """Reading the records of runs: the four small files of each, nothing else."""
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 
-import yaml
-
+from scripts import shape
 from train.errors import UserError
 from train.folder import summary
 from train.record_files import read_metrics
+
+AGAIN = "collect the run again"
 
 
 @dataclass(frozen=True)
@@ -36,11 +36,7 @@ class Recorded:
     @property
     def config(self) -> dict:
         """The config that the run recorded."""
-        path = self.folder / "config.yaml"
-        try:
-            return yaml.safe_load(path.read_text())
-        except (OSError, ValueError, yaml.YAMLError) as error:
-            raise UserError(f"{path} cannot be read ({type(error).__name__}): collect the run again") from None
+        return shape.held(self.folder / "config.yaml", {}, AGAIN)
 
     @property
     def status(self) -> str:
@@ -51,19 +47,42 @@ class Recorded:
     def sessions(self) -> list[dict]:
         """The processes that made it, in order: versions, commit and device of each; empty where it died too early."""
         path = self.folder / "environment.json"
-        try:
-            return json.loads(path.read_text())["sessions"] if path.exists() else []
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise UserError(f"{path} cannot be read ({type(error).__name__}): collect the run again") from None
+        return shape.held(path, shape.SESSIONS, AGAIN)["sessions"] if path.exists() else []
 
     def events(self, kind: str) -> list[dict]:
-        """The events of one kind, in order."""
-        return [event for event in read_metrics(self.folder / "metrics.jsonl") if event["event"] == kind]
+        """The events of one kind, in order.
+
+        Raises:
+            UserError: an event is damaged.
+        """
+        path = self.folder / "metrics.jsonl"
+        found = []
+        for number, event in enumerate(read_metrics(path), 1):
+            wrong = shape.misfit(event, {"event": shape.TEXT})
+            if not wrong and event["event"] == kind:
+                found.append(event)
+                wrong = shape.misfit(event, shape.EVENTS.get(kind, {}))
+            if wrong:
+                raise UserError(f"{path}:{number} is damaged: {wrong}: {AGAIN}")
+        return found
 
 
 def every(root: Path, experiment: str) -> list[Recorded]:
-    """An experiment's runs below an output root, complete or not, by tag and seed."""
+    """An experiment's runs below an output root, complete or not, by tag and seed.
+
+    Raises:
+        UserError: a summary.json is damaged.
+    """
     runs = [Recorded(path.parent, summary(path.parent)) for path in (root / experiment).glob("*/seed*/summary.json")]
+    for run in runs:
+        if not run.folder.name.removeprefix("seed").isdecimal():
+            raise UserError(f"{run.folder} is no run's folder: its name should be seed and a number")
+        wanted = shape.COMPLETE if run.status == "complete" else shape.SUMMARY if run.summary else {}
+        wrong = shape.misfit(run.summary, wanted)
+        if not wrong and run.status == "complete" and run.summary["primary"] not in run.summary["metrics"]:
+            wrong = f"metrics.{run.summary['primary']} is missing"
+        if wrong:
+            raise UserError(f"{run.folder / 'summary.json'} is damaged: {wrong}: {AGAIN}")
     return sorted(runs, key=lambda run: (run.tag, run.seed))
 
 

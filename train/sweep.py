@@ -30,7 +30,8 @@ class Job:
     folder: Path
     process: subprocess.Popen | None = None
     output: IO | None = None
-    began: float = 0.0
+    began: float = 0.0  # for durations
+    started: float = 0.0  # for comparing with files
     outcome: str = "not started"
 
     @property
@@ -119,7 +120,7 @@ def begin(job: Job, width: int) -> None:
     share = max(1, threads(job.config) // width) if job.config.runtime.threads is None else threads(job.config)
     command = [sys.executable, "-m", "train", *job.words, f"runtime.threads={share}"]
     job.output = tempfile.TemporaryFile("w+") if width > 1 else None  # noqa: SIM115 - closed in end()
-    job.began = time.monotonic()
+    job.began, job.started = time.monotonic(), time.time()
     # A process group of its own: Ctrl-C reaches the sweep alone, which then asks each run once.
     environment = os.environ | launched_by_us(signal.SIGTERM)
     job.process = subprocess.Popen(
@@ -150,8 +151,12 @@ def reason(job: Job, said: list[str]) -> str:
     if job.process.returncode < 0:
         return f"ended by {signal.Signals(-job.process.returncode).name}"
     lines = [line.removeprefix("error: ") for line in said if line.startswith("error: ")]
-    # A record may tell of an earlier failure: what was said now comes first.
-    return (lines or [summary(job.folder).get("error") or (said[-1] if said else "said above")])[-1]
+    if lines:
+        return lines[-1]
+    path = job.folder / "summary.json"
+    # A record that this run has not written tells of an earlier failure.
+    written = path.exists() and path.stat().st_mtime >= job.started
+    return (written and summary(job.folder).get("error")) or (said[-1] if said else "said above")
 
 
 def report(jobs: list[Job], interrupted: bool) -> int:

@@ -20,7 +20,7 @@ from scripts.slurm.batch import Resources, batch, listed
 from train.compose import distinguishing, expand, resolve
 from train.data.presence import lacking
 from train.errors import FAILED, USAGE, UserError
-from train.folder import run_folder, summary
+from train.folder import check_unchanged, check_writable, run_folder, summary
 from train.record_files import write
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -40,7 +40,8 @@ def submit(chosen: argparse.Namespace) -> int:
     runs = expand(words)
     configs = [resolve(run) for run in runs]
     world = chosen.nodes * chosen.devices
-    for config in configs:
+    for words, config in zip(runs, configs, strict=True):
+        check_unchanged(run_folder(config, distinguishing(words)), config)
         if config.batch_size % world:
             raise UserError(
                 f"batch_size={config.batch_size} is not divisible by the {world} devices of {chosen.nodes} node(s)"
@@ -57,6 +58,7 @@ def submit(chosen: argparse.Namespace) -> int:
         return 0
     if shutil.which("sbatch") is None:
         raise UserError("there is no sbatch here: run this on a SLURM login node, or print the batch file with DRY=1")
+    check_writable(folder)
     folder.mkdir(parents=True, exist_ok=True)
     write(folder / "runs", listed(runs))
     write(folder / "batch.sh", text)
@@ -86,10 +88,17 @@ def results(folder: Path) -> int:
         status = held.get("status", "not begun")
         said = status
         if status == "complete":
-            said = f"{held['primary']} {held['metrics'][held['primary']]:.2f}"
+            value = (held.get("metrics") or {}).get(held.get("primary"))
+            said = (
+                f"{held.get('primary')} {value:.2f}"
+                if isinstance(value, (int, float))
+                else "complete, no finite metric"
+            )
         elif status in ("failed", "diverged"):
             said = f"{status}: {held.get('error', '')}"
         lines.append((status in ("failed", "diverged"), "/".join(run.parts[-4:]), said))
+    if not lines:
+        raise UserError(f"{folder / 'runs'} is empty: submit again")
     width = max(len(name) for _, name, _ in lines)
     for _, name, said in sorted(lines, key=lambda line: line[0]):
         print(f"  {name:<{width}}  {said}")

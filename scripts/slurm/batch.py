@@ -12,7 +12,7 @@ from pathlib import Path
 
 from train.errors import RESUME, UserError
 
-TIME = re.compile(r"(\d+-)?\d+(:\d\d){0,2}")  # as sbatch reads it: minutes, h:m:s, d-h:m:s
+TIME = re.compile(r"(\d+-)?\d+(:\d\d){0,2}")  # as sbatch reads it: minutes, m:s, h:m:s, d-h, d-h:m, d-h:m:s
 
 
 @dataclass(frozen=True)
@@ -38,12 +38,30 @@ class Resources:
         """
         if min(self.nodes, self.devices, self.cpus) < 1 or self.warning < 1:
             raise UserError("NODES, DEVICES, CPUS and the warning must be at least 1")
+        if self.at_once is not None and self.at_once < 1:
+            raise UserError(f"--at-once {self.at_once}: at least one job of an array must run")
         if not TIME.fullmatch(self.time):
             raise UserError(f"TIME={self.time}: write minutes, hours:minutes:seconds or days-hours:minutes:seconds")
+        if 0 < seconds(self.time) <= self.warning:  # 0: no limit
+            raise UserError(
+                f"TIME={self.time} is no longer than the warning of {self.warning} s before its end: ask for more time, "
+                'or warn later, as SLURM="--warning 60"'
+            )
         for name in ("partition", "account", "memory"):
             value = getattr(self, name)
             if value is not None and not re.fullmatch(r"[\w.,-]+", value):
                 raise UserError(f"{name.upper()}={value!r}: letters, digits and .,_- alone")
+
+
+def seconds(time: str) -> int:
+    """A time limit as sbatch reads it: m, m:s, h:m:s, d-h, d-h:m, d-h:m:s."""
+    days, dash, rest = time.rpartition("-")
+    fields = [int(field) for field in rest.split(":")]
+    if dash:
+        fields = [int(days) * 24 + fields[0], *fields[1:], 0, 0][:3]
+    else:
+        fields = {1: [0, *fields, 0], 2: [0, *fields], 3: fields}[len(fields)]
+    return 3600 * fields[0] + 60 * fields[1] + fields[2]
 
 
 def batch(name: str, folder: Path, runs: list[list[str]], resources: Resources, python: Path, root: Path) -> str:
@@ -56,6 +74,8 @@ def batch(name: str, folder: Path, runs: list[list[str]], resources: Resources, 
         python: the interpreter; root: the repository.
     """
     resources.check()
+    if re.search(r"[\s\"'\\%]", str(folder)):  # sbatch splits, unquotes or expands these in its options
+        raise UserError(f"{folder}: SLURM's options take no blank, quote, backslash or % in a path: set output_root")
     many = len(runs) > 1
     job = "%A_%a" if many else "%j"
     options = {

@@ -1,5 +1,6 @@
 """The cost table: a step's time, memory, FLOPs and parameters, measured by `scripts/bench_cost.py` in one run."""
 
+from scripts.shape import COST
 from scripts.tables.model import Cell, Page, Piece, Table, cell, sentence
 from scripts.tables.rows import device, given
 from scripts.tables.settings import Source
@@ -14,7 +15,7 @@ METRICS += ("memory_bytes", "flops", "parameters")
 
 def page(source: Source, scale: str) -> Page:
     """The page of one scale."""
-    record = source.json(RECORD) or {}
+    record = source.json(RECORD, COST) or {}
     measured = {row["name"]: row for row in record.get("rows", []) if row["scale"] == scale}
     paper = source.paper("cost")["rows"]
     rows = []

@@ -1,5 +1,6 @@
 """The ImageNet table: top-1 of five architectures, at the paper's scale and reduced."""
 
+from scripts import shape
 from scripts.seeds import mean_std
 from scripts.tables.model import Cell, Page, Piece, cell, sentence
 from scripts.tables.notes import left_out, provenance, verdicts
@@ -79,7 +80,7 @@ def intro(scale: str, lines: list[Line]) -> str:
 
 def against_linear(source: Source, lines: list[Line]) -> list[Cell]:
     """Whether each reduced baseline reaches what a linear classifier on the same pixels does, by what it should."""
-    record = source.json(LINEAR)
+    record = source.json(LINEAR, shape.LINEAR)
     baselines = {asked.name: asked for asked in lines if asked.tag == "baseline" and asked.values}
     if record is None or not baselines or lines[0].scale == "paper":
         return []

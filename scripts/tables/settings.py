@@ -5,14 +5,12 @@ A setting is compared with the baseline of the same key=values, or with none.
 """
 
 import functools
-import json
 import re
 from dataclasses import dataclass
 from pathlib import Path
 
-import yaml
-
 from scripts.records import Recorded, every
+from scripts.shape import PAPER, held
 from train.errors import UserError
 
 EXPECTED = ("baseline", "identity-lam10", "svd-lam1")  # what a row is run with
@@ -22,10 +20,13 @@ CONDITIONING = ("layout", "targets", "when", "modules")
 HASH = re.compile(r"\+[0-9a-f]{10}$")  # a name that was too long, or had letters that no folder may have
 
 
+RESTORE = "restore it from git, or measure it again"
+
+
 @functools.lru_cache(maxsize=4)
-def _parsed(text: str) -> dict:
-    """YAML, read once for all tables."""
-    return yaml.safe_load(text)
+def _held(path: Path, changed: int) -> dict:
+    """The paper's values, read once for all tables as long as the file is not `changed`."""
+    return held(path, PAPER, RESTORE)
 
 
 @dataclass(frozen=True)
@@ -44,12 +45,16 @@ class Source:
         path = self.results / "paper.yaml"
         if not path.is_file():
             raise UserError(f"{path} is not there: name the folder that holds it and runs/ with --results")
-        return _parsed(path.read_text())[table]
+        return _held(path, path.stat().st_mtime_ns)[table]
 
-    def json(self, name: str) -> dict | None:
-        """A measured file beside the records; None where it is not there."""
+    def json(self, name: str, shape: dict) -> dict | None:
+        """A measured file beside the records; None where it is not there.
+
+        Raises:
+            UserError: it is damaged.
+        """
         path = self.results / name
-        return json.loads(path.read_text()) if path.exists() else None
+        return held(path, shape, RESTORE) if path.exists() else None
 
 
 @dataclass(frozen=True)

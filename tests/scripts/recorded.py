@@ -39,7 +39,9 @@ def record(folder, experiment, tag, seed, value=50.0, metrics=None, primary="top
     (run / "config.yaml").write_text(yaml.safe_dump(more.pop("config", {"dataset": {"name": "cifar10"}})))
     session = SESSION | {"git": more.pop("git", SESSION["git"])}
     (run / "environment.json").write_text(json.dumps({"sessions": [session]}))
-    events = more.pop("events", [])
+    metrics = metrics or {primary: value}
+    last = {"step": 20, "event": "evaluate", **metrics}
+    events = [*more.pop("events", []), *([last] if status == "complete" else [])]
     about = {
         "status": status,
         "experiment": experiment,
@@ -49,7 +51,7 @@ def record(folder, experiment, tag, seed, value=50.0, metrics=None, primary="top
         "epochs": 2.0,
         "steps": 20,
         "primary": primary,
-        "metrics": metrics or {primary: value},
+        "metrics": metrics,
         "timing": {"seconds": 12.3 + seed},
     }
     (run / "summary.json").write_text(json.dumps(about | more))

@@ -179,3 +179,11 @@ def test_the_costs_tree_is_checked_as_well(project, check):
     assert check()[1] == [
         f"error: results/cost.json (reduced): made from a tree with uncommitted changes to {commit[:10]}"
     ]
+
+
+def test_metrics_that_the_events_do_not_end_with_are_named(project, check):
+    path = next(project.glob("**/runs/reduced/**/seed0/metrics.jsonl"))
+    path.unlink()
+    status, said = check()
+    assert status == 1
+    assert any("seed0: summary.json's metrics are not what metrics.jsonl ends with" in line for line in said)

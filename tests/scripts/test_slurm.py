@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from scripts.slurm.batch import Resources, batch, listed
+from scripts.slurm import __main__ as command
+from scripts.slurm.batch import Resources, batch, listed, seconds
 from tests.conftest import REPOSITORY, TINY
 from train import checkpoint
 from train.compose import distinguishing, resolve
@@ -65,11 +66,40 @@ def test_words_survive_the_list_of_runs(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"time": "soon"}, {"nodes": 0}, {"partition": "a b"}, {"account": "x\n#SBATCH --y"}, {"warning": 0}]
+    "wrong",
+    [{"time": "soon"}, {"nodes": 0}, {"partition": "a b"}, {"account": "x\n#SBATCH --y"}, {"warning": 0}]
+    + [{"at_once": 0}, {"at_once": -1}, {"time": "5"}, {"time": "0:04:00"}, {"time": "00:00:30"}],
 )
 def test_what_sbatch_would_refuse_is_refused(tmp_path, wrong):
     with pytest.raises(UserError):
         batch("x", tmp_path, [["a"]], Resources(**wrong), Path("python"), tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("time", "whole"),
+    [("5", 300), ("5:30", 330), ("1:00:00", 3600), ("1-2", 93600), ("1-2:03", 93780), ("1-00:00:01", 86401), ("0", 0)],
+)
+def test_a_time_limit_is_read_as_sbatch_reads_it(time, whole):
+    assert seconds(time) == whole
+
+
+@pytest.mark.parametrize("name", ["with blank", "a%b", 'quo"te'])
+def test_a_folder_that_sbatch_would_misread_is_refused(tmp_path, name):
+    with pytest.raises(UserError, match="output_root"):
+        batch("x", tmp_path / name, [["a"]], Resources(), Path("python"), tmp_path)
+
+
+def test_results_of_a_run_without_a_finite_metric(tmp_path, capsys):
+    words = ["experiment=reduced/digits_vit", f"output_root={tmp_path}"]
+    folder = run_folder(resolve(words), distinguishing(words))
+    folder.mkdir(parents=True)
+    (folder / "summary.json").write_text('{"status": "complete", "primary": "top1", "metrics": {"top1": null}}')
+    (tmp_path / "runs").write_text(listed([words]))
+    assert command.results(tmp_path) == 0
+    assert "no finite metric" in capsys.readouterr().out
+    (tmp_path / "runs").write_text("")
+    with pytest.raises(UserError, match="empty"):
+        command.results(tmp_path)
 
 
 def test_mistakes_are_found_before_anything_is_submitted(tmp_path):
