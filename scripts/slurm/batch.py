@@ -44,8 +44,8 @@ class Resources:
             raise UserError(f"TIME={self.time}: write minutes, hours:minutes:seconds or days-hours:minutes:seconds")
         if 0 < seconds(self.time) <= self.warning:  # 0: no limit
             raise UserError(
-                f"TIME={self.time} is no longer than the warning of {self.warning} s before its end: ask for more time, "
-                'or warn later, as SLURM="--warning 60"'
+                f"TIME={self.time} is no longer than the warning of {self.warning} s before its end: "
+                'ask for more time, or warn later, as SLURM="--warning 60"'
             )
         for name in ("partition", "account", "memory"):
             value = getattr(self, name)

@@ -31,18 +31,10 @@ def results(root: Path) -> Path:
     return folder
 
 
-def record(folder, experiment, tag, seed, value=50.0, metrics=None, primary="top1", status="complete", **more):
-    """One run below results/runs; returns its folder. More: `git`, `config`, and what else summary.json is to say."""
+def told(experiment, seed, status="complete", metrics=None, primary="top1", seconds=None):
+    """What the summary.json of a run says."""
     scale, name = experiment.split("/")
-    run = folder / "runs" / experiment / tag / f"seed{seed}"
-    run.mkdir(parents=True)
-    (run / "config.yaml").write_text(yaml.safe_dump(more.pop("config", {"dataset": {"name": "cifar10"}})))
-    session = SESSION | {"git": more.pop("git", SESSION["git"])}
-    (run / "environment.json").write_text(json.dumps({"sessions": [session]}))
-    metrics = metrics or {primary: value}
-    last = {"step": 20, "event": "evaluate", **metrics}
-    events = [*more.pop("events", []), *([last] if status == "complete" else [])]
-    about = {
+    return {
         "status": status,
         "experiment": experiment,
         "row": {"table": name.split("_")[0], "name": name, "scale": scale},
@@ -51,9 +43,22 @@ def record(folder, experiment, tag, seed, value=50.0, metrics=None, primary="top
         "epochs": 2.0,
         "steps": 20,
         "primary": primary,
-        "metrics": metrics,
-        "timing": {"seconds": 12.3 + seed},
+        "metrics": metrics or {primary: 50.0},
+        "timing": {"seconds": 12.3 + seed if seconds is None else seconds},
     }
+
+
+def record(folder, experiment, tag, seed, value=50.0, metrics=None, primary="top1", status="complete", **more):
+    """One run below results/runs; returns its folder. More: `git`, `config`, and what else summary.json is to say."""
+    run = folder / "runs" / experiment / tag / f"seed{seed}"
+    run.mkdir(parents=True)
+    (run / "config.yaml").write_text(yaml.safe_dump(more.pop("config", {"dataset": {"name": "cifar10"}})))
+    session = SESSION | {"git": more.pop("git", SESSION["git"])}
+    (run / "environment.json").write_text(json.dumps({"sessions": [session]}))
+    metrics = metrics or {primary: value}
+    last = {"step": 20, "event": "evaluate", **metrics}
+    events = [*more.pop("events", []), *([last] if status == "complete" else [])]
+    about = told(experiment, seed, status, metrics, primary)
     (run / "summary.json").write_text(json.dumps(about | more))
     (run / "metrics.jsonl").write_text("".join(json.dumps(event) + "\n" for event in events))
     return run

@@ -6,6 +6,7 @@ import pytest
 
 from scripts import demo
 from scripts.records import by_tag, complete
+from tests.scripts.recorded import told
 
 
 @pytest.fixture
@@ -19,7 +20,7 @@ def records(tmp_path):
         for seed, value in enumerate(values):
             folder = tmp_path / demo.EXPERIMENT / tag / f"seed{seed}"
             folder.mkdir(parents=True)
-            summary = {"status": "complete", "seed": seed, "primary": "top1", "metrics": {"top1": value}}
+            summary = told(demo.EXPERIMENT, seed, metrics={"top1": value})
             (folder / "summary.json").write_text(json.dumps(summary))
             kappa = {"baseline": None, "identity-lam10": 1.5, "svd-lam1": 2.0}[tag]
             events = [{"step": 0, "event": "evaluate", "top1": 10.0}, {"step": 5, "event": "evaluate", "top1": value}]
@@ -52,7 +53,7 @@ def test_the_table_has_means_intervals_and_kappas(records):
 
 def test_a_run_that_did_not_end_is_left_out(records, tmp_path):
     path = tmp_path / demo.EXPERIMENT / "baseline" / "seed2" / "summary.json"
-    path.write_text(json.dumps({"status": "failed", "seed": 2}))
+    path.write_text(json.dumps(told(demo.EXPERIMENT, 2, "failed")))
     assert sorted(by_tag(complete(tmp_path, demo.EXPERIMENT))["baseline"]) == [0, 1]
 
 

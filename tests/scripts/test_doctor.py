@@ -6,6 +6,7 @@ import subprocess
 import pytest
 
 from scripts import doctor
+from tests.scripts.recorded import told
 from train.errors import USAGE
 
 
@@ -53,7 +54,7 @@ def test_a_row_needs_what_is_not_complete(two_rows, monkeypatch, tmp_path, capsy
         for seed in seeds:
             folder = tmp_path / place / f"seed{seed}"
             folder.mkdir(parents=True)
-            (folder / "summary.json").write_text(json.dumps({"status": "complete", "seed": seed}))
+            (folder / "summary.json").write_text(json.dumps(told("reduced/imagenet_vit", seed)))
     doctor.main(words)
     found = line(capsys.readouterr().out, "reduced/imagenet_vit").split()
     assert " ".join(found[1:]) == "baseline 3 a conditioned run (data found)"

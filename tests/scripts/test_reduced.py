@@ -12,6 +12,7 @@ from conftest import REPOSITORY
 
 from scripts import reduced, reduced_plan
 from scripts.reduced_plan import METHODS, Row, estimate, missing, rows, took
+from tests.scripts.recorded import told
 from train.compose import distinguishing, expand, options, resolve
 from train.errors import FAILED, RESUME, USAGE
 from train.folder import run_folder
@@ -40,8 +41,7 @@ def test_the_folders_of_the_plan_are_those_of_its_command(tmp_path, name):
 def record(root, experiment, tag, seed, seconds, status="complete"):
     folder = root / experiment / tag / f"seed{seed}"
     folder.mkdir(parents=True)
-    told = {"status": status, "seed": seed, "timing": {"seconds": seconds}}
-    (folder / "summary.json").write_text(json.dumps(told))
+    (folder / "summary.json").write_text(json.dumps(told(experiment, seed, status, seconds=seconds)))
 
 
 def test_the_estimate_takes_the_same_setting_first_and_says_what_it_does_not_know(tmp_path):

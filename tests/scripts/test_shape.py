@@ -97,12 +97,12 @@ def test_a_folder_that_is_no_seed_is_named(folder):
 @pytest.mark.parametrize("content", [b"[]", b"{", b"\xff\xfe", b'{"rows": [{"name": "plain"}], "environment": {}}'])
 def test_a_damaged_measurement_is_named(folder, content):
     (folder / "cost.json").write_bytes(content)
-    with pytest.raises(UserError, match="cost.json (is damaged|cannot be read)"):
+    with pytest.raises(UserError, match=r"cost\.json (is damaged|cannot be read)"):
         Source(folder).json("cost.json", shape.COST)
 
 
 @pytest.mark.parametrize("content", ["- 1", "a: {rows: 3}", "a: [", "imagenet: {rows: {imagenet-vit: {name: ViT}}}"])
 def test_damaged_values_of_the_paper_are_named(folder, content):
     (folder / "paper.yaml").write_text(content)
-    with pytest.raises(UserError, match="paper.yaml (is damaged|cannot be read)"):
+    with pytest.raises(UserError, match=r"paper\.yaml (is damaged|cannot be read)"):
         Source(folder).paper("imagenet")

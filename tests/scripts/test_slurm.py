@@ -67,8 +67,17 @@ def test_words_survive_the_list_of_runs(tmp_path):
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"time": "soon"}, {"nodes": 0}, {"partition": "a b"}, {"account": "x\n#SBATCH --y"}, {"warning": 0}]
-    + [{"at_once": 0}, {"at_once": -1}, {"time": "5"}, {"time": "0:04:00"}, {"time": "00:00:30"}],
+    [
+        {"time": "soon"},
+        {"time": "5"},
+        {"time": "0:04:00"},
+        {"nodes": 0},
+        {"partition": "a b"},
+        {"account": "x\n#SBATCH --y"},
+        {"warning": 0},
+        {"at_once": 0},
+        {"at_once": -1},
+    ],
 )
 def test_what_sbatch_would_refuse_is_refused(tmp_path, wrong):
     with pytest.raises(UserError):
