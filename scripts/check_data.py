@@ -19,7 +19,7 @@ from omegaconf import DictConfig
 from timm.data import ImageNetInfo
 
 from scripts import check_language, check_sequences
-from train.compose import options, resolve
+from train.compose import nearest, options, resolve
 from train.data.broken import reason
 from train.data.photographs import UNREADABLE, Folder, Parquet, photographs
 from train.data.presence import ARCHIVES, lacking, layout
@@ -36,7 +36,7 @@ def experiment(row: str) -> str:
     """The experiment of a row's make target (imagenet-vit: paper/imagenet_vit)."""
     names = {name.removeprefix("paper/").replace("_", "-"): name for name in options("experiment") if "paper/" in name}
     if row not in names:
-        raise UserError(f"ROW={row}: there are: {', '.join(names)}")
+        raise UserError(f"ROW={row}: {nearest(row, names)}")
     return names[row]
 
 

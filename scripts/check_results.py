@@ -51,8 +51,12 @@ def outdated(source: Source, readme: Path) -> Iterator[str]:
     for name, text in wanted.items():
         yield from differs(folder / name, text, "make tables")
     for path in stale(folder, set(wanted)) if folder.is_dir() else []:
-        yield f"{path} is made by nothing: make tables removes it"
+        yield f"{path} is made by nothing: remove it"
     drawn = pictures(source)
+    made_here = {f"{picture.name}.{kind}" for picture in drawn for kind in KINDS}
+    for path in stale(source.results / "figures", made_here) if drawn else []:
+        if path.suffix[1:] in KINDS:
+            yield f"{path} is drawn from no record: remove it"
     for picture in drawn:
         for path in (source.results / "figures" / f"{picture.name}.{kind}" for kind in KINDS):
             if not path.exists():

@@ -18,6 +18,7 @@ from pathlib import Path
 
 from scripts.records import by_tag, complete
 from scripts.reduced_plan import RECORDS
+from scripts.tables.settings import SEEDS, baseline_of
 from train.compose import options, resolve
 from train.data.presence import lacking
 from train.errors import USAGE, UserError
@@ -110,20 +111,25 @@ def row_line(experiment: str, words: list[str], roots: list[Path]) -> tuple[str,
         for tag, seeds in by_tag(complete(root, experiment)).items():
             counts.setdefault(tag, set()).update(seeds)
     done = ", ".join(f"{tag} {len(seeds)}" for tag, seeds in counts.items()) or "none"
+    once = any(word in experiment for word in ("pretrain", "curves"))
+    asked = 1 if once else len(SEEDS[experiment.split("/")[0]].split(","))
+    plain = [tag for tag in counts if baseline_of(tag) == "baseline" and tag != "baseline"]
+    lacks = [
+        f"{asked - seeds} of {asked} seeds of {name}" if seeds else name
+        for name, seeds in (
+            ("a baseline", len(counts.get("baseline", ()))),
+            ("a conditioned run", max((len(counts[tag]) for tag in plain), default=0)),
+        )
+        if seeds < asked
+    ]
+    if not lacks:
+        return experiment, done, "nothing"
     try:
         needs = lacking(resolve([f"experiment={experiment}", *words]))
     except UserError as error:
         needs = str(error)
     if needs is None:
-        lacks = [
-            name
-            for name, found in (
-                ("a baseline", "baseline" in counts),
-                ("a conditioned run", any(tag.startswith(("identity", "svd")) for tag in counts)),
-            )
-            if not found
-        ]
-        needs = f"{' and '.join(lacks) or 'nothing'} (data found)"
+        needs = f"{' and '.join(lacks)} (data found)"
     return experiment, done, needs
 
 

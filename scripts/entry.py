@@ -25,14 +25,14 @@ def ran(main: Callable[[], int]) -> int:
         return INTERRUPTED
 
 
-def replace(folder: Path, files: dict[str, str]) -> None:
-    """Make a folder hold these files of their kinds and no others, each written whole or not at all."""
+def write_all(folder: Path, files: dict[str, str]) -> None:
+    """Write files into a folder, each whole or not at all; what else lies there is named and left."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, text in files.items():
         if not (folder / name).exists() or (folder / name).read_text() != text:
             write(folder / name, text)
     for path in stale(folder, set(files)):
-        path.unlink()
+        print(f"note: {path} is made by nothing: remove it if it is not yours", file=sys.stderr)
 
 
 def stale(folder: Path, names: set[str]) -> list[Path]:

@@ -26,6 +26,8 @@ def tasks(asked: str, scale: str, words: list[str]) -> list[str]:
     if asked:
         names = [name.strip().lower().replace("-", "") for name in asked.split(",") if name.strip()]
         unknown = [name for name in names if name not in TABLES]
+        if not names:
+            raise UserError(f"TASKS={asked} names no task: there are {', '.join(TABLES)}")
         if unknown:
             raise UserError(f"TASKS: unknown task {unknown[0]!r}: {nearest(unknown[0], list(TABLES))}")
         return names

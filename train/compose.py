@@ -49,7 +49,15 @@ def options(group: str) -> list[str]:
 
 
 def nearest(word: str, words: list[str]) -> str:
-    """A clause that names the nearest right word, or lists them (top-level keys alone) where none is near."""
+    """A clause that names the nearest right word, or lists them (top-level keys alone) where none is near.
+
+    A folder that is right, as paper/, is no likeness: words below it are compared by the rest, and listed alone.
+    """
+    folder = word.rpartition("/")[0] + "/" if "/" in word else ""
+    below = [name.removeprefix(folder) for name in words if folder and name.startswith(folder)]
+    if below:
+        found = difflib.get_close_matches(word.removeprefix(folder), below, n=1, cutoff=0.5)
+        return f"did you mean {folder + found[0]!r}?" if found else f"there are: {', '.join(below)}"
     close = difflib.get_close_matches(word, words, n=1, cutoff=0.5)
     if close:
         return f"did you mean {close[0]!r}?"

@@ -7,7 +7,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from scripts.entry import ran, replace
+from scripts.entry import ran, write_all
 from scripts.tables.pages import files, pages
 from scripts.tables.settings import Source
 
@@ -18,7 +18,7 @@ def main() -> int:
     parser.add_argument("--results", type=Path, default=Path("results"), help="the folder with runs/ and paper.yaml")
     results = parser.parse_args().results
     made = files(pages(Source(results)))
-    replace(results / "tables", made)
+    write_all(results / "tables", made)
     print(f"{len(made)} files in {results / 'tables'}")
     return 0
 

@@ -101,7 +101,7 @@ def test_missing_and_left_over_tables_are_named(project, check):
     status, lines = check()
     assert status == 1
     assert lines == ["error: results/tables/coco.csv is not there: make tables",
-                     "error: results/tables/old.md is made by nothing: make tables removes it"]  # fmt: skip
+                     "error: results/tables/old.md is made by nothing: remove it"]  # fmt: skip
 
 
 def test_a_new_record_outdates_tables_pictures_and_report(project, check):

@@ -11,7 +11,7 @@ from html.parser import HTMLParser
 import pytest
 
 from scripts import plotting
-from scripts.entry import ran, replace
+from scripts.entry import ran, write_all
 from scripts.figures import over_lam
 from scripts.figures.every import pictures
 from scripts.plotting import figure, finish, source_of, style
@@ -177,12 +177,13 @@ def test_the_readme_of_this_repository_has_its_blocks():
     assert re.findall(r"<!-- made by make report: (\S+) -->", study) == ["evidence"]
 
 
-def test_a_folder_is_replaced_without_writing_what_is_there_already(tmp_path):
+def test_files_are_written_where_they_differ_and_what_else_is_there_is_named_and_left(tmp_path, capsys):
     (tmp_path / "kept.md").write_text("same")
-    (tmp_path / "gone.md").write_text("x")
+    (tmp_path / "other.md").write_text("x")
     before = (tmp_path / "kept.md").stat().st_mtime_ns
-    replace(tmp_path, {"kept.md": "same", "new.md": "new"})
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["kept.md", "new.md"]
+    write_all(tmp_path, {"kept.md": "same", "new.md": "new"})
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["kept.md", "new.md", "other.md"]
+    assert "other.md is made by nothing" in capsys.readouterr().err
     assert (tmp_path / "kept.md").stat().st_mtime_ns == before
 
 
