@@ -99,10 +99,12 @@ def paper_rows(source: Source) -> Table:
 
 
 def both(first: Line, second: Line) -> Cell:
-    """Ours, baseline → conditioned with the paired difference; `not run` where either is missing."""
-    told = between(second)
-    if not first.values or not second.values or told is None:
-        return cell("not run")
+    """Ours, baseline → conditioned with the paired difference; where either has no number it says why."""
+    for asked in (first, second):
+        if not asked.values:
+            return cell(asked.absent)
+    if between(second) is None:
+        return cell("no shared seed")
     return Cell((value(first), Piece(" → "), value(second), Piece(f", {difference(second)}")))
 
 
@@ -127,14 +129,14 @@ def reduced_rows(source: Source) -> Table:
         for tag in EXPECTED[1:]:
             asked = tags.get(tag)
             ran = asked is not None and asked.values
-            changes.append(cell(difference(asked), asked.home) if ran else cell("not run"))
+            changes.append(cell(difference(asked), asked.home) if ran else cell(asked.absent if asked else "not run"))
         base = tags["baseline"]
         seeds = sorted(base.values)
         rows.append(
             (
                 cell(table),
                 cell(name),
-                Cell((value(base),)) if seeds else cell("not run"),
+                Cell((value(base),)) if seeds else cell(base.absent),
                 *changes,
                 linked(base, seeds),
             )

@@ -4,6 +4,7 @@ A difference is conditioned minus baseline with the same seed and its 95 % inter
 that did not complete are named beneath the table and never averaged.
 """
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -62,6 +63,14 @@ class Line:
         """seed → number."""
         return values(self.runs, self.value)
 
+    @property
+    def absent(self) -> str:
+        """What is said where it has no number: `not run`, `3 diverged`, or `no number` of complete runs."""
+        ended = Counter(run.status for run in self.found[self.tag].unfinished) if self.tag in self.found else {}
+        return ", ".join(f"{count} {status}" for status, count in ended.items()) or (
+            "no number" if self.runs else "not run"
+        )
+
 
 def columns(scale: str, before: tuple[str, ...] = (), after: tuple[str, ...] = ()) -> tuple[str, ...]:
     """The titles above `line`'s cells; only the paper's scale has a column for the paper's values."""
@@ -70,7 +79,7 @@ def columns(scale: str, before: tuple[str, ...] = (), after: tuple[str, ...] = (
 
 
 def line(asked: Line) -> tuple[Cell, ...]:
-    """Its cells; `not run` where there is no complete run."""
+    """Its cells; where there is no complete run it says so."""
     runs, numbers = asked.runs, asked.values
     paper = (asked.paper or given(None),) if asked.scale == "paper" else ()
     if numbers:
@@ -78,8 +87,7 @@ def line(asked: Line) -> tuple[Cell, ...]:
         spread = std if len(numbers) > 1 else None
         ours = cell(shown(list(numbers.values())), asked.home, state="run", mean=mean, std=spread)
     else:
-        state = "no number" if runs else "not run"
-        ours = cell(state, state=state, mean=None, std=None)
+        ours = cell(asked.absent, state=asked.absent, mean=None, std=None)
     return (
         cell(asked.name),
         *asked.before,

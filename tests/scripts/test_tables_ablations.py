@@ -83,3 +83,13 @@ def test_a_sweep_that_failed_whole_has_no_picture_and_stops_none(tmp_path):
         record(folder, "reduced/imagenet_vit", f"identity-lam{lam:g}", 0, status="failed")
     record(folder, "reduced/imagenet_vit", "baseline", 0, status="failed")
     assert over_lam.pictures(Source(folder)) == []
+
+
+def test_a_setting_that_diverged_with_every_seed_is_not_called_not_run(source):
+    for seed in (0, 1, 2):
+        record(source.results, "reduced/imagenet_vit", "baseline", seed)
+        record(source.results, "reduced/imagenet_vit", "identity-lam10,model.norm=False", seed, status="diverged")
+    page = ablations.layer_norm(source, "reduced")
+    found = {(line["LayerNorm"], line["conditioning"]): line["state"] for line in lines(page)}
+    assert found["without", "identity, λ = 10"] == "3 diverged"
+    assert found["with", "identity, λ = 10"] == "not run"
