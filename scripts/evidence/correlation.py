@@ -1,8 +1,13 @@
-"""Does a lower condition number go with a better accuracy? Rank correlations over the settings of the ViT."""
+"""Does a lower condition number go with a better accuracy? Rank correlations over the settings of the ViT.
+
+Over settings, each the mean over its seeds, and over single runs, of the seeds that every setting has. The bootstrap
+draws settings in both: runs of one setting are not independent of each other.
+"""
 
 import math
 from dataclasses import dataclass
 from functools import partial
+from itertools import product
 
 import numpy
 from matplotlib.axes import Axes
@@ -10,7 +15,7 @@ from matplotlib.figure import Figure
 from scipy import stats
 
 from scripts.evidence.findings import Study
-from scripts.evidence.measures import NAMES, mean_of
+from scripts.evidence.measures import NAMES, at, mean_of
 from scripts.evidence.plan import PLAN, VIT
 from scripts.figures.picture import Picture
 from scripts.plotting import COLOURS, figure
@@ -20,6 +25,7 @@ LOOKED_AT = (("kappa", 0), ("kappa", -1), ("kappa_jacobian", 0), ("kappa_jacobia
 SATURATED = 0.1  # share of rows at the start, from which on a setting counts as saturated
 RESAMPLES, SEED = 10_000, 0
 FEWEST = 5  # settings that a correlation is taken over
+DECIDED = "decided"
 
 
 @dataclass(frozen=True)
@@ -46,40 +52,69 @@ def points(study: Study) -> list[Point]:
     return found
 
 
-def spearman(x: list[float], y: list[float]) -> tuple[float, float, float]:
-    """Spearman's rank correlation and the 95 % interval of a bootstrap over the pairs (percentiles)."""
+def spearman(x: list[list[float]], y: list[list[float]]) -> tuple[float, float, float]:
+    """Spearman's rank correlation of all pairs and the 95 % interval of a bootstrap over settings (percentiles).
+
+    Args:
+        x, y: (settings, runs of each).
+    """
     drawn = numpy.random.default_rng(SEED).integers(0, len(x), (RESAMPLES, len(x)))
-    ranked = [stats.rankdata(numpy.asarray(values)[drawn], axis=1) for values in (x, y)]
-    one, other = (ranks - ranks.mean(1, keepdims=True) for ranks in ranked)
+    flat = [numpy.asarray(values)[drawn].reshape(RESAMPLES, -1) for values in (x, y)]
+    one, other = (stats.rankdata(values, axis=1) for values in flat)
+    one, other = (ranks - ranks.mean(1, keepdims=True) for ranks in (one, other))
     scale = numpy.sqrt((one**2).sum(1) * (other**2).sum(1))
     resampled = ((one * other).sum(1)[scale > 0]) / scale[scale > 0]
     low, high = numpy.percentile(resampled, (2.5, 97.5))
-    return float(stats.spearmanr(x, y).statistic), float(low), float(high)
+    return float(stats.spearmanr(numpy.ravel(x), numpy.ravel(y)).statistic), float(low), float(high)
+
+
+def of_settings(chosen: list[Point], measure: str, place: int) -> list[tuple[list[float], list[float]]]:
+    """(measure, accuracy) of each setting: means over its seeds."""
+    known = [(point.measures[measure, place], point.accuracy) for point in chosen]
+    return [([value], [accuracy]) for value, accuracy in known if value is not None]
+
+
+def of_runs(study: Study, chosen: list[Point], measure: str, place: int) -> list[tuple[list[float], list[float]]]:
+    """(measures, accuracies) of each setting, a number a run, of the seeds that all of them have."""
+    numbers = {}
+    for point in chosen:
+        runs, accuracies = study.runs[point.name], study.numbers(point.name)
+        measured = {seed: getattr(at(runs[seed], place), measure) for seed in accuracies}
+        if known := {seed: (value, accuracies[seed]) for seed, value in measured.items() if value is not None}:
+            numbers[point.name] = known
+    shared = sorted(set.intersection(*map(set, numbers.values()))) if numbers else []
+    return [
+        tuple(map(list, zip(*(known[seed] for seed in shared), strict=True))) for known in numbers.values() if shared
+    ]
 
 
 def table(study: Study) -> Table:
-    """A line for each measure, over all settings and without the saturated ones."""
+    """A line for each measure, over settings and over runs, of all and without the saturated ones."""
+    every = points(study)
+    chosen = {"all": every, "not saturated": [point for point in every if not point.saturated]}
+    units = {"settings": of_settings, "runs": partial(of_runs, study)}
     rows = []
-    for which, chosen in (("all", points(study)), ("not saturated", [p for p in points(study) if not p.saturated])):
-        for measure, place in LOOKED_AT:
-            known = [(p.measures[measure, place], p.accuracy) for p in chosen if p.measures[measure, place] is not None]
-            measured, accuracies = [k for k, _ in known], [a for _, a in known]
-            if len(known) < FEWEST or 1 in (len(set(measured)), len(set(accuracies))):
-                continue  # too few, or one of them is the same everywhere: no correlation is defined
-            rho, low, high = spearman(measured, accuracies)
-            sure = "decided" if low > 0 or high < 0 else "not told from none"
-            rows.append(
-                (
-                    cell(f"{NAMES[measure]}, {'start' if place == 0 else 'end'}"),
-                    cell(which),
-                    cell(str(len(known))),
-                    cell(f"{rho:+.2f}"),
-                    cell(f"{low:+.2f} to {high:+.2f}"),
-                    cell(sure),
-                )
+    for which, unit, (measure, place) in product(chosen, units, LOOKED_AT):
+        pairs = units[unit](chosen[which], measure, place)
+        x, y = [measured for measured, _ in pairs], [accuracies for _, accuracies in pairs]
+        if len(pairs) < FEWEST or 1 in (numpy.unique(x).size, numpy.unique(y).size):
+            continue  # too few, or one of them is the same everywhere: no correlation is defined
+        rho, low, high = spearman(x, y)
+        rows.append(
+            (
+                cell(f"{NAMES[measure]}, {'start' if place == 0 else 'end'}"),
+                cell(which),
+                cell(f"{numpy.size(x)} {unit}"),
+                cell(f"{rho:+.2f}"),
+                cell(f"{low:+.2f} to {high:+.2f}"),
+                cell(DECIDED if low > 0 or high < 0 else "not told from none"),
             )
-    titles = ("measure", "settings", "how many", "Spearman's ρ with top-1", "95 % interval (bootstrap)", "verdict")
-    caption = "κ against accuracy over the ViT's settings; below zero: a lower κ goes with a better accuracy."
+        )
+    titles = ("measure", "which", "how many", "Spearman's ρ with top-1", "95 % interval (bootstrap)", "verdict")
+    caption = (
+        "κ against accuracy, over the ViT's settings (means over seeds) and over their single runs (the seeds that all "
+        "have); below zero: a lower κ goes with a better accuracy."
+    )
     return Table("correlation", titles, tuple(rows), caption=caption)
 
 

@@ -1,12 +1,13 @@
-"""What the study's records say, judged as docs/evidence.md's protocol lays down: tables and sentences."""
+"""What the study's records say, compared as docs/evidence.md's protocol lays down, in tables."""
 
+from collections import Counter
 from dataclasses import dataclass
 
 from scripts.evidence.measures import NAMES, mean_of
 from scripts.evidence.plan import PLAN, Setting, setting
 from scripts.records import Recorded
 from scripts.seeds import Paired, holm, paired, shown
-from scripts.tables.model import Cell, Piece, Table, cell, sentence
+from scripts.tables.model import Cell, Piece, Table, cell
 from scripts.tables.rows import folder, values
 from scripts.tables.settings import Source, settings
 
@@ -21,10 +22,11 @@ PRIMARY = (
 EQUAL = 1.0  # points: an interval within ± so much is equal for practical purposes
 LEVEL = 0.05
 PARTS = {
+    "primary": "ViT with a class token, five seeds",
     "factor": "One factor at a time, ViT",
     "pooling": "ViT with mean pooling",
     "model": "Swin and XCiT (runs made before the protocol)",
-    "long": "Does λ = 10 recover?",
+    "long": "Identity λ = 10 with more training, more warm-up, a smaller learning rate",
 }
 
 
@@ -44,15 +46,18 @@ class Study:
     def __init__(self, source: Source, scale: str) -> None:
         self.scale = scale
         every: dict[str, dict] = {}
-        self.runs: dict[str, dict[int, Recorded]] = {}
-        self.unfinished: list[Recorded] = []
+        self.runs: dict[str, dict[int, Recorded]] = {}  # the complete ones
+        self.failed: dict[str, dict[int, Recorded]] = {}  # the others: diverged, failed, interrupted
         for asked in PLAN:
             experiment, tag = asked.folder(scale)
-            held = every.setdefault(experiment, settings(source, experiment)).get(tag)
-            if held is not None:
-                wanted = {seed: run for seed, run in held.runs.items() if seed in asked.seeds}
-                self.runs |= {asked.name: wanted} if wanted else {}
-                self.unfinished += held.unfinished
+            if experiment not in every:
+                every[experiment] = settings(source, experiment)
+            if (held := every[experiment].get(tag)) is None:
+                continue
+            ended = {run.seed: run for run in held.unfinished}
+            for kept, found in ((self.runs, held.runs), (self.failed, ended)):
+                if wanted := {seed: run for seed, run in found.items() if seed in asked.seeds}:
+                    kept[asked.name] = wanted
 
     def home(self, name: str) -> str:
         """Where a setting's records lie below results/."""
@@ -76,8 +81,14 @@ class Study:
 
     @property
     def missing(self) -> int:
-        """How many runs of the plan have no record."""
-        return sum(len(asked.seeds) - len(self.runs.get(asked.name, {})) for asked in PLAN)
+        """How many runs of the plan have no result: one that diverged has one."""
+        diverged = sum(run.status == "diverged" for runs in self.failed.values() for run in runs.values())
+        return sum(len(asked.seeds) - len(self.runs.get(asked.name, {})) for asked in PLAN) - diverged
+
+    def absent(self, name: str) -> str:
+        """What is said where a setting has no number: `not run`, or `3 diverged`."""
+        ended = Counter(run.status for run in self.failed.get(name, {}).values())
+        return ", ".join(f"{count} {status}" for status, count in ended.items()) or "not run"
 
 
 def interval(told: Paired) -> str:
@@ -113,7 +124,9 @@ def settings_table(study: Study, part: str, caption: str) -> Table:
         rows.append(
             (
                 cell(asked.name),
-                cell(shown(list(numbers.values())), study.home(asked.name)) if numbers else cell("not run"),
+                cell(shown(list(numbers.values())), study.home(asked.name))
+                if numbers
+                else cell(study.absent(asked.name)),
                 seeds(study, asked),
                 cell(asked.against or ""),
                 cell(f"{told.told.mean:+.2f}", told.home) if told else cell(""),
@@ -145,35 +158,3 @@ def measures_table(study: Study) -> Table:
         rows.append(tuple(cells))
     caption = "What was measured beside the accuracy, start → end: means over seeds (geometric for κ and σ_min)."
     return Table("measures", ("setting", "top-1", "test loss", *NAMES.values()), tuple(rows), caption=caption)
-
-
-def verdicts(study: Study) -> list[Cell]:
-    """What the protocol concludes from the primary comparison, one sentence a question."""
-    found = {(one.name, one.against): (one, adjusted) for one, adjusted in study.primary()}
-    said = []
-    for name, yes, no in (
-        ("identity λ = 10", "supports the paper's claim", "contradicts the paper's claim"),
-        ("svd", "supports the correction of Theorem 3.5", "contradicts the correction of Theorem 3.5"),
-    ):
-        if (name, "baseline") in found:
-            one, adjusted = found[name, "baseline"]
-            what = yes if one.told.mean > 0 else no
-            said.append(told(one, what if adjusted < LEVEL else "decides nothing"))
-    for control in ("control: orthogonal", "control: rescale"):
-        if ("svd", control) in found:
-            one, adjusted = found["svd", control]
-            if adjusted < LEVEL:
-                what = "conditioning does more than this control" if one.told.mean > 0 else "this control does more"
-            elif max(abs(one.told.low), abs(one.told.high)) <= EQUAL:
-                what = f"equal for practical purposes (within {EQUAL:g} point)"
-            else:
-                what = "not told apart: this control explains what was gained as well as conditioning does"
-            said.append(told(one, what))
-    return said
-
-
-def told(one: Compared, what: str) -> Cell:
-    """`svd against baseline, 5 seeds: +2.31 points (95 % interval +1.0 to +3.6): supports ...`."""
-    number = Piece(f"{one.told.mean:+.2f} points", one.home)
-    start = f"{one.name[0].upper()}{one.name[1:]} against {one.against}, {one.told.seeds} seeds: "
-    return sentence(start, number, f" (95 % interval {interval(one.told)}): {what}.")

@@ -4,9 +4,10 @@ import pytest
 from recorded import record, results
 from scipy import stats
 
-from scripts.evidence import chapter, correlation
+from scripts.evidence import answers, chapter, correlation
 from scripts.evidence.__main__ import main
-from scripts.evidence.findings import Study, primary_table, settings_table, verdicts
+from scripts.evidence.answers import verdicts
+from scripts.evidence.findings import Study, primary_table, settings_table
 from scripts.evidence.plan import PLAN, setting
 from scripts.tables.settings import Source
 from train.compose import distinguishing, resolve
@@ -91,17 +92,22 @@ def test_the_primary_comparison_is_judged_as_the_protocol_says(tmp_path):
                                         "svd − control: orthogonal", "control: orthogonal − baseline")] == [
         "above zero", "below zero", "undecided", "above zero", "undecided"]  # fmt: skip
     said = text(verdicts(found))
-    assert "contradicts the paper's claim" in said[0]
-    assert "supports the correction of Theorem 3.5" in said[1]
-    assert "conditioning does more than this control" in said[2]
-    assert "equal for practical purposes" in said[3]
+    assert said[0].startswith("The paper's correction (λ = 10) against the baseline, 5 seeds: -23.00 points (95 % int")
+    assert said[0].endswith("speaks against the paper's claim.")
+    assert said[1].endswith("supports the theorem's correction.")
+    orthogonal, rescale = said[2].split("; ")  # three sentences in all: README's first screen
+    assert orthogonal.endswith("conditioning does more than this control")
+    assert rescale.endswith("equal for practical purposes (within 1 point).")
+    assert len(said) == 3
+    assert [sentence.split(": ")[-1] for sentence in text(answers.reasons(found))] == [
+        "not told from zero after Holm.", "better after Holm."]  # fmt: skip
 
 
 def test_what_is_not_told_apart_is_said_so(tmp_path):
     wild = GAINS | {"control: rescale": [44.0, 53.0, 42.0, 52.0, 47.0], "svd": [45.3, 46.5, 43.0, 46.4, 44.9]}
     said = text(verdicts(Study(study(tmp_path, wild), "reduced")))
-    assert said[1].endswith("decides nothing.")
-    assert "not told apart" in said[3]
+    assert said[1].endswith("decides nothing on the theorem's correction.")
+    assert "not told apart" in said[2].split("; ")[1]
 
 
 def test_three_seeds_are_compared_with_the_same_three_of_five(tmp_path):
@@ -119,15 +125,21 @@ def test_a_diverged_seed_is_named_and_in_no_mean(tmp_path):
     record(source.results, experiment, tag, 0, status="diverged")
     said = chapter.blocks(source)["evidence"]
     assert "svd, λ = 1, targets = v, seed 0: diverged; in no mean." in said
-    assert f"**{sum(len(s.seeds) for s in PLAN) - 25} runs of the plan have no record" in said
+    assert f"**{sum(len(s.seeds) for s in PLAN) - 26} runs of the plan have no result yet" in said  # a result: diverged
+    assert "| svd on v | 1 diverged |" in said
+    assert "- Svd on v: 1 diverged." in said
 
 
 def test_correlation_is_scipys_and_the_bootstrap_is_repeatable():
     x, y = [1.0, 2.0, 3.0, 4.0, 5.0, 9.0, 7.0], [9.0, 7.0, 8.0, 5.0, 4.0, 1.0, 2.0]
-    rho, low, high = correlation.spearman(x, y)
+    single = [[value] for value in x], [[value] for value in y]
+    rho, low, high = correlation.spearman(*single)
     assert rho == pytest.approx(stats.spearmanr(x, y).statistic)
     assert -1 <= low <= rho <= high < 0
-    assert correlation.spearman(x, y) == (rho, low, high)
+    assert correlation.spearman(*single) == (rho, low, high)
+    # Three runs of each setting that are the same: no more is known than from one, so the interval is no narrower.
+    tripled = [[value] * 3 for value in x], [[value] * 3 for value in y]
+    assert correlation.spearman(*tripled) == pytest.approx((rho, low, high), abs=1e-9)
 
 
 def test_kappa_and_accuracy_with_and_without_saturated_settings(tmp_path):
@@ -138,13 +150,29 @@ def test_kappa_and_accuracy_with_and_without_saturated_settings(tmp_path):
     source = study(tmp_path, GAINS | more, events)
     found = Study(source, "reduced")
     assert [point.saturated for point in correlation.points(found)] == [False, False, True, *[False] * 6]
-    rows = {(cells[0].text, cells[1].text): text(cells)[2:] for cells in correlation.table(found).rows}
-    assert rows["κ(W + C), start", "not saturated"][:2] == ["8", "-1.00"]
-    assert float(rows["κ(W + C), start", "all"][1]) > -1
-    [picture] = chapter.pictures(source)
-    assert len(picture.runs) == 25 + 12
-    assert all(path.stat().st_size > 1000 for path in picture.write(tmp_path))
-    assert "figures/evidence_kappa_reduced.svg" in chapter.blocks(source)["evidence"]
+    told = {(cells[0].text, cells[1].text, cells[2].text): text(cells)[3:] for cells in correlation.table(found).rows}
+    assert told["κ(W + C), start", "not saturated", "8 settings"][0] == "-1.00"
+    assert float(told["κ(W + C), start", "all", "9 settings"][0]) > -1
+    assert -1 < float(told["κ(W + C), start", "not saturated", "24 runs"][0]) < 0  # seeds 0 to 2, κ the same, top-1 not
+    said = text(answers.of_kappa(found))
+    assert any(one.startswith("κ(W + C), start, not saturated: Spearman's ρ -1.00") and "better" in one for one in said)
+    differences, against_kappa = chapter.pictures(source)
+    assert len(differences.runs) == len(against_kappa.runs) == 25 + 12
+    for picture in (differences, against_kappa):
+        assert all(path.stat().st_size > 1000 for path in picture.write(tmp_path))
+        assert f"figures/{picture.name}.svg" in chapter.blocks(source)["evidence"]
+
+
+def test_readings_are_said_by_name_and_beside_svd(tmp_path):
+    more = {"identity λ = 3": [40.0, 41.1, 38.9], "relative λ = 1": [45.0, 46.5, 43.4], "svd on v": [47.5, 48.6, 46.4]}
+    found = Study(study(tmp_path, GAINS | more), "reduced")
+    said = text(answers.readings(found))
+    assert said[0].startswith("Identity λ = 3 against the baseline, 3 seeds: -5.00 points")
+    assert said[0].endswith(": worse.")
+    assert said[1].startswith("Svd on v against the baseline, 3 seeds: +2.50")
+    assert said[2] == "Not told from their reference with three seeds: relative λ = 1 (intervals below)."
+    assert said[3].startswith("Svd on v against the correction of Theorem 3.5 (svd), 3 seeds: -0.50")
+    assert len(said) == 4
 
 
 def test_nothing_run_is_said_and_without_data_nothing_begins(tmp_path, capsys):
