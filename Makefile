@@ -160,11 +160,14 @@ cost: $(STAMP) ## Time, memory, FLOPs of a step: plain, identity, svd once and e
 ##@ The evidence
 .PHONY: evidence
 evidence: $(COCO) ## Does it replicate, which reading, and why: docs/evidence.md (SCALE=gpu: larger models; ARGS=--plan)
-	@$(PY) -m scripts.evidence --scale $(STUDY) $(ARGS) $(if $(filter --plan,$(ARGS)),,&& \
-	  $(PY) -m scripts.collect '$(STUDY)/evidence_*' && $(PY) -m scripts.tables && $(PY) -m scripts.figures && \
-	  $(PY) -m scripts.report)
+	@code=0; $(PY) -m scripts.evidence --scale $(STUDY) $(ARGS) || code=$$?; \
+	  [ $$code -gt 1 ] || $(if $(filter --plan,$(ARGS)),true,$(STUDIED) && $(PY) -m scripts.tables && \
+	  $(PY) -m scripts.figures && $(PY) -m scripts.report) || code=$$?; exit $$code
 
-STUDY = $(if $(filter gpu,$(SCALE)),gpu,reduced)
+STUDY = $(if $(filter paper reduced,$(SCALE)),reduced,$(SCALE))
+STUDIED = $(PY) -m scripts.collect '$(STUDY)/evidence_*' $(BELOW) $(if $(filter reduced,$(STUDY)),&& \
+	  $(PY) -m scripts.collect 'reduced/imagenet_[sx]*' $(BELOW))
+BELOW = $(patsubst output_root=%,--output-root %,$(filter output_root=%,$(ARGS)))
 
 ##@ Clusters and sweeps
 .PHONY: reduced sweep slurm-sweep

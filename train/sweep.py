@@ -74,10 +74,13 @@ def sweep(words: list[str], stop: StopFlag) -> int:
     return run_all(planned(runs), stop)
 
 
-def run_all(jobs: list[Job], stop: StopFlag) -> int:
-    """Run all that is not complete, `runtime.jobs` at a time; returns 0 where every run ended complete.
+def run_all(jobs: list[Job], stop: StopFlag, settled: tuple[str, ...] = ("complete",)) -> int:
+    """Run all that is not settled, `runtime.jobs` at a time; returns 0 where every run ended complete.
 
     A run that fails stops nothing. Ctrl-C and SIGTERM ask the running ones to save and stop, and no more begin.
+
+    Args:
+        settled: the status of runs that are not run again.
     """
     if jobs[0].config.runtime.dry:
         from train.dry import table
@@ -87,8 +90,8 @@ def run_all(jobs: list[Job], stop: StopFlag) -> int:
     width = jobs[0].config.runtime.jobs
     waiting, running, ended = list(jobs), [], []
     for job in jobs:
-        if job.config.mode == "train" and summary(job.folder).get("status") == "complete":
-            job.outcome = "complete"
+        if job.config.mode == "train" and (status := summary(job.folder).get("status")) in settled:
+            job.outcome = status
             waiting.remove(job)
     say(f"sweep: {len(jobs)} runs, {len(jobs) - len(waiting)} complete already, {width} at a time")
     began, to_do = time.monotonic(), len(waiting)

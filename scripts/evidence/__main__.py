@@ -2,8 +2,8 @@
 
     DATA_ROOT=<folder with cifar10> python -m scripts.evidence [--scale gpu] [--plan] [key=value ...]
 
-Runs that are complete are not run again, Ctrl-C saves and the same command goes on. `--plan` prints the plan alone.
-The runs land below the output root as any other's; python -m scripts.collect copies their records.
+Runs that are complete or diverged are not run again, Ctrl-C saves and the same command goes on. `--plan` prints the
+plan alone. The runs land below the output root as any other's; python -m scripts.collect copies their records.
 """
 
 import argparse
@@ -14,6 +14,7 @@ from train.errors import USAGE, UserError
 from train.signals import StopFlag
 from train.sweep import planned, run_all
 
+SETTLED = ("complete", "diverged")  # a run that diverged is a result, and would diverge again
 SIDE_BY_SIDE = ("runtime.jobs=2", "runtime.keep_checkpoints=false")
 
 
@@ -44,7 +45,7 @@ def main(arguments: list[str] | None = None) -> int:
     ]
     stop = StopFlag()
     try:
-        return run_all(planned(runs), stop)
+        return run_all(planned(runs), stop, SETTLED)
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         return USAGE

@@ -7,10 +7,17 @@ from scripts.tables.model import Cell, Piece, cell, sentence
 
 PLAINLY = {
     "identity λ = 10": "the paper's correction (λ = 10)",
-    "svd": "the correction of Theorem 3.5 (svd)",
+    "svd": "the theorem's correction (svd)",
     "baseline": "the baseline",
     "control: orthogonal": "a random orthogonal matrix of the same norm",
-    "control: rescale": "initial weights scaled to the same norm, κ unchanged",
+    "control: rescale": "scaling the initial weights to the same norm (κ unchanged)",
+    "baseline, half the rate": "half the learning rate",
+    "baseline, twice the rate": "twice the learning rate",
+}
+CLAIMS = {"identity λ = 10": "the paper's claim", "svd": "the theorem's correction"}
+CONTROLS = {  # what it says where svd is above a control, and where it is below
+    "control: orthogonal": ("this correction does more than any of its norm", "any of its norm does more"),
+    "control: rescale": ("κ does more than the size of the weights alone", "the size of the weights does more"),
 }
 BETTER_STEP = ("baseline, half the rate", "baseline, twice the rate")
 OF_SVD = ("svd, each head", "svd on q and k", "svd on v", "svd, start only")
@@ -24,36 +31,51 @@ def verdicts(study: Study) -> list[Cell]:
 def claims(study: Study) -> list[Cell]:
     """Questions 1 and 2: the paper's claim and the theorem's correction, primary."""
     said = []
-    for name, what in (("identity λ = 10", "the paper's claim"), ("svd", "the theorem's correction")):
-        if (found := primary(study, name, "baseline")) is not None:
-            one, adjusted = found
-            judged = (
-                ("supports" if one.told.mean > 0 else "speaks against") if adjusted < LEVEL else "decides nothing on"
-            )
-            said.append(finished([told(one, f"{judged} {what}")]))
+    for name, claim in CLAIMS.items():
+        if (found := primary(study, name, "baseline")) is None:
+            said += ended(study, name)
+            continue
+        one, adjusted = found
+        judged = f"{'supports' if one.told.mean > 0 else 'speaks against'} {claim} at this scale"
+        said.append(finished([told(one, (judged if adjusted < LEVEL else "undecided") + corrected(adjusted))]))
     return said
 
 
 def controls(study: Study) -> list[Cell]:
-    """Question 3: svd beside both controls, primary, one sentence."""
-    pairs = [primary(study, *pair) for pair in PRIMARY if pair[0] == "svd" and pair[1] != "baseline"]
-    every = enumerate(filter(None, pairs))
-    parts = [told(one, beside(one, adjusted), named=place == 0) for place, (one, adjusted) in every]
+    """Question 3: svd beside both controls, primary, one sentence that concludes only where both are there."""
+    pairs = [found for name in CONTROLS if (found := primary(study, "svd", name)) is not None]
+    parts = [
+        told(one, beside(one, adjusted) + corrected(adjusted), named=place == 0)
+        for place, (one, adjusted) in enumerate(pairs)
+    ]
+    gain = primary(study, "svd", "baseline")
+    if gain is not None and len(pairs) == len(CONTROLS):
+        if not above(*gain):
+            what = "svd has no decided gain over the baseline that would need a reason"
+        elif all(above(*pair) for pair in pairs):
+            what = "conditioning is supported as the reason of svd's gain"
+        else:
+            what = "conditioning is not shown to be the reason of svd's gain"
+        parts.append(cell(what))
     return [finished(parts)] if parts else []
+
+
+def above(one: Compared, adjusted: float) -> bool:
+    """Whether a primary difference is above zero after Holm."""
+    return adjusted < LEVEL and one.told.mean > 0
+
+
+def beside(one: Compared, adjusted: float) -> str:
+    """What a control says."""
+    if adjusted < LEVEL:
+        return CONTROLS[one.against][one.told.mean < 0]
+    equal = max(abs(one.told.low), abs(one.told.high)) <= EQUAL
+    return f"equal for practical purposes, within {EQUAL:g} point" if equal else "undecided"
 
 
 def primary(study: Study, name: str, against: str) -> tuple[Compared, float] | None:
     """One of the primary comparisons with its p-value after Holm; None where it has no records."""
     return next((pair for pair in study.primary() if (pair[0].name, pair[0].against) == (name, against)), None)
-
-
-def beside(one: Compared, adjusted: float) -> str:
-    """What a control says of conditioning."""
-    if adjusted < LEVEL:
-        return "conditioning does more than this control" if one.told.mean > 0 else "this control does more"
-    if max(abs(one.told.low), abs(one.told.high)) <= EQUAL:
-        return f"equal for practical purposes (within {EQUAL:g} point)"
-    return "not told apart, so this control explains a gain as well as conditioning does"
 
 
 def elsewhere(study: Study) -> list[Cell]:
@@ -62,26 +84,21 @@ def elsewhere(study: Study) -> list[Cell]:
 
 
 def reasons(study: Study) -> list[Cell]:
-    """Question 3: what the controls gain themselves (primary, after Holm), and another step (secondary)."""
-    gains = [
-        finished([told(one, outcome(one.told.mean, adjusted < LEVEL) + " after Holm")])
-        for one, adjusted in study.primary()
-        if one.name.startswith("control") and one.against == "baseline"
-    ]
-    return [*gains, *secondary(study, *BETTER_STEP)]
+    """Question 3: what the controls gain themselves (primary), and another step (secondary)."""
+    said = []
+    for name, against in PRIMARY:
+        if name in CONTROLS and (found := primary(study, name, against)) is not None:
+            one, adjusted = found
+            said.append(finished([told(one, outcome(one.told.mean, adjusted < LEVEL) + corrected(adjusted))]))
+        elif name in CONTROLS:
+            said += ended(study, name)
+    return [*said, *secondary(study, *BETTER_STEP)]
 
 
 def readings(study: Study) -> list[Cell]:
-    """Question 4: the factors that are decided, the undecided by name, and the variants of svd beside svd itself."""
+    """Question 4: every factor beside its reference, and the variants of svd beside svd itself."""
     factors = [asked.name for asked in PLAN if asked.part == "factor" and asked.name not in BETTER_STEP]
-    compared = {name: one for name in factors if (one := compare(study, name)) is not None}
-    sure = [name for name, one in compared.items() if one.told.decided]
-    open_ones = [name for name in compared if name not in sure]
-    said = secondary(study, *sure)
-    if open_ones:
-        said.append(cell(f"Not told from their reference with three seeds: {'; '.join(open_ones)} (intervals below)."))
-    said += [finished([cell(f"{name}: {study.absent(name)}")]) for name in factors if study.failed.get(name)]
-    return said + secondary(study, *OF_SVD, against="svd")
+    return [*secondary(study, *factors), *secondary(study, *OF_SVD, against="svd")]
 
 
 def of_kappa(study: Study) -> list[Cell]:
@@ -101,32 +118,48 @@ def of_kappa(study: Study) -> list[Cell]:
 def recovery(study: Study) -> list[Cell]:
     """Question 6: beside the baseline of the usual length, and beside λ = 10 as it stands."""
     names = [asked.name for asked in PLAN if asked.part == "long"]
-    return [*secondary(study, *names), *secondary(study, *names, against="identity λ = 10")]
-
-
-def compare(study: Study, name: str, against: str | None = None) -> Compared | None:
-    """A setting beside another, by default what the plan compares it with."""
-    return study.compared(name, against or setting(name).against)
+    said = [*secondary(study, *names), *secondary(study, *names, against="identity λ = 10")]
+    note = cell("The baseline is the one of the usual length and rate: four times the training favours λ = 10 here.")
+    return [note, *said] if said else []
 
 
 def secondary(study: Study, *names: str, against: str | None = None) -> list[Cell]:
-    """A sentence each, not corrected for how many there are."""
-    every = [one for name in names if (one := compare(study, name, against)) is not None]
-    return [finished([told(one, outcome(one.told.mean, one.told.decided))]) for one in every]
+    """A sentence each beside `against`, by default what the plan compares it with; not corrected for how many."""
+    said = []
+    for name in names:
+        if (one := study.compared(name, against or setting(name).against)) is not None:
+            said.append(finished([told(one, outcome(one.told.mean, one.told.decided))]))
+        else:
+            said += ended(study, name)
+    return said
+
+
+def ended(study: Study, name: str) -> list[Cell]:
+    """What became of a setting without a number: `svd on v: 3 diverged.`; nothing where it was not run."""
+    return [finished([cell(f"{plain(name)}: {study.absent(name)}")])] if study.failed.get(name) else []
 
 
 def outcome(mean: float, decided: bool) -> str:
     """In words."""
-    return ("better" if mean > 0 else "worse") if decided else "not told from zero"
+    return ("better" if mean > 0 else "worse") if decided else "undecided"
+
+
+def corrected(p: float) -> str:
+    """The p-value of a primary comparison."""
+    return f" (p = {p:.2g} after Holm)"
+
+
+def plain(name: str) -> str:
+    """A setting in words; the baseline of another model is `its baseline`."""
+    return "its baseline" if name.endswith(": baseline") else PLAINLY.get(name, name)
 
 
 def told(one: Compared, what: str, named: bool = True) -> Cell:
-    """`the baseline against ..., 5 seeds: +2.31 points (95 % interval +1.0 to +3.6): supports ...`."""
-    ours, theirs = (PLAINLY.get(name, name) for name in (one.name, one.against))
-    number = Piece(f"{one.told.mean:+.2f} points", one.home)
-    start = f"{ours} against {theirs}" if named else f"against {theirs}"
+    """`svd changes top-1 by +2.31 points against the baseline (95 % interval +1.0 to +3.6, 5 seeds): ...`."""
+    start = f"{plain(one.name)} changes top-1 by " if named else "by "
     seeds = f"{one.told.seeds} seed{'s' if one.told.seeds > 1 else ''}"
-    return sentence(f"{start}, {seeds}: ", number, f" (95 % interval {interval(one.told)}): {what}")
+    end = f" against {plain(one.against)} (95 % interval {interval(one.told)}, {seeds}): {what}"
+    return sentence(start, Piece(f"{one.told.mean:+.2f} points", one.home), end)
 
 
 def finished(parts: list[Cell]) -> Cell:

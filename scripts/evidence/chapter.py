@@ -58,8 +58,8 @@ def section(title: str, said: list[Cell], tables: list[Table], pictures: tuple |
 def progress(study: Study) -> list[str]:
     """What of the plan is not there, and what did not complete, in words; nothing where all is."""
     said = []
-    if study.missing:
-        said.append(f"**{study.missing} runs of the plan have no result yet: what follows is preliminary.**")
+    if missing := study.lacking():
+        said.append(f"**{missing} runs of the plan have no result yet: what follows is preliminary.**")
     failed = [run for runs in study.failed.values() for run in runs.values()]
     said += [f"{label(run.tag)}, seed {run.seed}: {run.status}; in no mean." for run in failed]
     return [line for sentence in said for line in (sentence, "")]
@@ -69,15 +69,15 @@ def first_screen(source: Source, up: str) -> str:
     """README.md's three sentences about the study, from the largest scale that has its primary runs."""
     for scale in reversed(SCALES):
         study = Study(source, scale)
-        if said := answers.verdicts(study):
+        if study.judged and (said := answers.verdicts(study)):
             where = "two CPU cores, so at a small scale" if scale == "reduced" else "a GPU"
-            more = f"; {study.missing} of its runs are still to be made" if study.missing else ""
+            more = f"; {missing} of its runs are still to be made" if (missing := study.lacking()) else ""
             head = (
                 f"What our own study found for top-1 of a ViT on CIFAR-10, on {where}{more} "
                 "([protocol, findings, recommendation](docs/evidence.md)):"
             )
             return "\n".join(["", head, "", *(f"- {markdown_cell(note, up)}" for note in said), "", ""])
-    return "\nOur own study ([its protocol](docs/evidence.md)) has no records yet.\n\n"
+    return "\nOur own study ([its protocol](docs/evidence.md)) has not been run to its end.\n\n"
 
 
 def pictures(source: Source) -> list[Picture]:

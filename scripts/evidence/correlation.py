@@ -4,7 +4,6 @@ Over settings, each the mean over its seeds, and over single runs, of the seeds 
 draws settings in both: runs of one setting are not independent of each other.
 """
 
-import math
 from dataclasses import dataclass
 from functools import partial
 from itertools import product
@@ -134,7 +133,7 @@ def draw(found: list[Point]) -> tuple[Figure, list[Axes]]:
     for axis, (measure, place) in zip(axes, LOOKED_AT, strict=True):
         for number, point in enumerate(found, 1):
             value = point.measures[measure, place]
-            if value is None or not math.isfinite(value):
+            if value is None:
                 continue
             colour = "grey" if point.saturated else COLOURS[2]
             axis.plot(value, point.accuracy, "o", color=colour, markersize=3, label=f"{number} {point.name}")

@@ -13,7 +13,7 @@ import pytest
 from conftest import REPOSITORY, TINY
 
 from train.errors import RESUME
-from train.sweep import Job, end, report
+from train.sweep import Job, end, report, run_all
 
 
 def job(folder, code, said=None):
@@ -47,6 +47,22 @@ def test_a_failed_run_is_told_of_by_the_first_line_of_its_error(tmp_path, capsys
     *_, last, count = capsys.readouterr().out.splitlines()
     assert last.split() == ["x/baseline/seed0", *ended.outcome.split()]
     assert count.startswith("1 of 2 complete, 1 failed")
+
+
+def test_what_is_settled_is_not_run_again(tmp_path, capsys):
+    """The study's rule: a run that diverged is a result, it begins no second time and fails nothing."""
+    jobs = []
+    for status in ("complete", "diverged"):
+        jobs.append(job(tmp_path / status / "seed0", None))
+        jobs[-1].config.mode, jobs[-1].config.runtime = "train", SimpleNamespace(dry=False, jobs=2)
+        jobs[-1].folder.mkdir(parents=True)
+        held = {"status": status, "primary": "top1", "metrics": {"top1": 50.0}}
+        (jobs[-1].folder / "summary.json").write_text(json.dumps(held))
+    assert run_all(jobs, SimpleNamespace(asked=False), settled=("complete", "diverged")) == 0
+    first, second, count = capsys.readouterr().out.strip().splitlines()
+    assert first.split() == ["x/complete/seed0", "top1", "50.00"]
+    assert second.split() == ["x/diverged/seed0", "diverged"]
+    assert count == "1 of 2 complete, 0 failed; the same command does what is missing"
 
 
 def test_ctrl_c_saves_the_runs_in_progress_and_begins_no_other(tmp_path):
