@@ -161,8 +161,8 @@ cost: $(STAMP) ## Time, memory, FLOPs of a step: plain, identity, svd once and e
 .PHONY: evidence
 evidence: $(COCO) ## Does it replicate, which reading, and why: docs/evidence.md (SCALE=gpu: larger models; ARGS=--plan)
 	@code=0; $(PY) -m scripts.evidence --scale $(STUDY) $(ARGS) || code=$$?; \
-	  [ $$code -gt 1 ] || $(if $(filter --plan,$(ARGS)),true,$(STUDIED) && $(PY) -m scripts.tables && \
-	  $(PY) -m scripts.figures && $(PY) -m scripts.report) || code=$$?; exit $$code
+	if [ $$code -le 1 ]; then $(if $(filter --plan,$(ARGS)),true,$(STUDIED) && $(PY) -m scripts.tables && \
+	  $(PY) -m scripts.figures && $(PY) -m scripts.report) || code=$$?; fi; exit $$code
 
 STUDY = $(if $(filter paper reduced,$(SCALE)),reduced,$(SCALE))
 STUDIED = $(PY) -m scripts.collect '$(STUDY)/evidence_*' $(BELOW) $(if $(filter reduced,$(STUDY)),&& \
