@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from scripts.evidence import answers, correlation, forest
+from scripts.evidence import advice, answers, correlation, forest
 from scripts.evidence.findings import PARTS, PRIMARY, Study, measures_table, primary_table, settings_table
 from scripts.figures.picture import Picture
 from scripts.tables.model import Cell, Table
@@ -40,6 +40,7 @@ def chapter(study: Study, up: str) -> list[str]:
         *section("5. Does a lower κ go with a better accuracy?", answers.of_kappa(study), [correlation.table(study)],
                  correlation.pictures(study), up),
         *section("6. Does λ = 10 recover?", answers.recovery(study), [part["long"]], (), up),
+        *section("Recommendation to practitioners", advice.recommendation(study), [], (), up),
         *section("What was measured in every run", [], [measures_table(study)], (), up),
     ]  # fmt: skip
 

@@ -4,7 +4,7 @@ import pytest
 from recorded import record, results
 from scipy import stats
 
-from scripts.evidence import answers, chapter, correlation
+from scripts.evidence import advice, answers, chapter, correlation
 from scripts.evidence.__main__ import main
 from scripts.evidence.answers import verdicts
 from scripts.evidence.findings import Study, primary_table, settings_table
@@ -119,6 +119,50 @@ def test_conditioning_is_the_reason_only_above_both_controls_and_of_a_gain(tmp_p
     rescaled = GAINS | {"control: rescale": [46.0, 47.1, 44.9, 46.6, 45.4]}
     assert why("both", rescaled) == "conditioning is supported as the reason of svd's gain."
     assert "no decided gain" in why("none", rescaled | {"baseline": [48.1, 49.0, 47.0, 48.5, 47.5]})
+
+
+@pytest.mark.parametrize(
+    ("name", "gains", "ten", "svd"),
+    [
+        ("size", {}, "Do not use W + 10 I as it stands on", "Try larger initial q, k and v weights first"),
+        (
+            "why",
+            {"control: rescale": [46.0, 47.1, 44.9, 46.6, 45.4]},
+            "Do not use W + 10 I",
+            "Use the theorem's correc",
+        ),
+        (
+            "none",
+            {"svd": [45.3, 45.9, 44.1, 45.2, 44.7]},
+            "Do not use W + 10 I",
+            "Do not expect a gain of the theorem's",
+        ),
+        (
+            "worse",
+            {"svd": [43.0, 44.1, 41.9, 43.6, 42.4]},
+            "Do not use W + 10 I",
+            "Do not use the theorem's correction",
+        ),
+        ("ten", {"identity λ = 10": [46.0, 47.1, 44.9, 46.6, 45.4]}, "W + 10 I, as the paper runs it, is worth", "Try"),
+        (
+            "open",
+            {"identity λ = 10": [45.3, 45.9, 44.1, 45.2, 44.7]},
+            "There is no reason for or against W + 10",
+            "Try",
+        ),
+    ],
+)
+def test_the_recommendation_follows_from_the_primary_comparison(tmp_path, name, gains, ten, svd):
+    said = text(advice.recommendation(Study(study(tmp_path, GAINS | gains), "reduced")))
+    assert said[0].startswith(ten)
+    assert said[1].startswith(svd)
+    assert all("95 % interval" in one and "5 seeds" in one for one in said[:2])
+    assert "ImageNet" in said[-1]
+
+
+def test_nothing_is_recommended_before_the_primary_runs_have_ended(tmp_path):
+    less = {name: values for name, values in GAINS.items() if name != "control: rescale"}
+    assert advice.recommendation(Study(study(tmp_path, less), "reduced")) == []
 
 
 def test_holm_is_for_six_and_readme_waits_for_every_primary_run(tmp_path):
