@@ -8,9 +8,9 @@ from scripts.evidence.findings import LEVEL, Study
 from scripts.tables.model import Cell, cell
 
 UNCERTAIN = {
-    "reduced": "All of this is one small ViT on 10,000 images of 32 pixels for five epochs, untuned: a small effect can "
-    "go unseen with so few seeds, and nothing here says what happens at the scale of ImageNet, where none of our runs "
-    "has been made.",
+    "reduced": "All of this is one small ViT on 10,000 images of 32 pixels for five epochs, untuned: a small effect "
+    "can go unseen with so few seeds, and nothing here says what happens at the scale of ImageNet, where none of our "
+    "runs has been made.",
     "gpu": "All of this is one ViT on CIFAR-10, untuned: nothing here says what happens at the scale of ImageNet.",
 }
 LOOK = (
