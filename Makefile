@@ -165,8 +165,7 @@ evidence: $(COCO) ## Does it replicate, which reading, and why: docs/evidence.md
 	  $(PY) -m scripts.figures && $(PY) -m scripts.report) || code=$$?; fi; exit $$code
 
 STUDY = $(if $(filter paper reduced,$(SCALE)),reduced,$(SCALE))
-STUDIED = $(PY) -m scripts.collect '$(STUDY)/evidence_*' $(BELOW) $(if $(filter reduced,$(STUDY)),&& \
-	  $(PY) -m scripts.collect 'reduced/imagenet_[sx]*' $(BELOW))
+STUDIED = $(PY) -m scripts.collect '$(STUDY)/evidence_*' $(BELOW)
 BELOW = $(patsubst output_root=%,--output-root %,$(filter output_root=%,$(ARGS)))
 
 ##@ Clusters and sweeps

@@ -11,7 +11,7 @@ VIT, MEAN, SWIN, XCIT = "vit", "mean", "swin", "xcit"
 SCALES = {
     "reduced": {
         VIT: "reduced/evidence_vit", MEAN: "reduced/evidence_vit_mean",
-        SWIN: "reduced/imagenet_swin", XCIT: "reduced/imagenet_xcit",
+        SWIN: "reduced/evidence_swin", XCIT: "reduced/evidence_xcit",
         "rate": 1e-3, "epochs": 5,
     },
     "gpu": {
