@@ -69,6 +69,11 @@ def beside(one: Compared, adjusted: float) -> str:
     """What a control says."""
     if adjusted < LEVEL:
         return CONTROLS[one.against][one.told.mean < 0]
+    return undecided(one)
+
+
+def undecided(one: Compared) -> str:
+    """What is said of a difference that is not told from zero: that it is small, where its whole interval is."""
     equal = max(abs(one.told.low), abs(one.told.high)) <= EQUAL
     return f"equal for practical purposes, within {EQUAL:g} point" if equal else "undecided"
 
@@ -112,6 +117,9 @@ def of_kappa(study: Study) -> list[Cell]:
     ]  # fmt: skip
     if len(sure) < len(rows):
         said.append(cell(f"{len(rows) - len(sure)} of {len(rows)} correlations are not told from none."))
+    if sure:
+        chance = f"{0.05 * len(rows):.1f} of {len(rows)}"
+        said.append(cell(f"Not corrected for how many there are: about {chance} would be decided by chance alone."))
     return said
 
 
@@ -128,7 +136,7 @@ def secondary(study: Study, *names: str, against: str | None = None) -> list[Cel
     said = []
     for name in names:
         if (one := study.compared(name, against or setting(name).against)) is not None:
-            said.append(finished([told(one, outcome(one.told.mean, one.told.decided))]))
+            said.append(finished([told(one, outcome(one.told.mean, True) if one.told.decided else undecided(one))]))
         else:
             said += ended(study, name)
     return said

@@ -234,6 +234,7 @@ def test_kappa_and_accuracy_with_and_without_saturated_settings(tmp_path):
     assert -1 < float(told["κ(W + C), start", "not saturated", "24 runs"][0]) < 0  # seeds 0 to 2, κ the same, top-1 not
     said = text(answers.of_kappa(found))
     assert any(one.startswith("κ(W + C), start, not saturated: Spearman's ρ -1.00") and "better" in one for one in said)
+    assert said[-1].startswith("Not corrected for how many there are: about 0.5 of 10 would be decided by chance"), said
     differences, against_kappa = chapter.pictures(source)
     assert len(differences.runs) == len(against_kappa.runs) == 25 + 12
     for picture in (differences, against_kappa):
@@ -242,13 +243,21 @@ def test_kappa_and_accuracy_with_and_without_saturated_settings(tmp_path):
 
 
 def test_readings_are_said_by_name_and_beside_svd(tmp_path):
-    more = {"identity λ = 3": [40.0, 41.1, 38.9], "relative λ = 1": [45.0, 46.5, 43.4], "svd on v": [47.5, 48.6, 46.4]}
+    more = {"identity λ = 3": [40.0, 41.1, 38.9], "relative λ = 1": [45.0, 46.5, 43.4], "svd on v": [47.5, 48.6, 46.4],
+            "svd, start only": [48.1, 49.0, 47.0]}  # fmt: skip
     found = Study(study(tmp_path, GAINS | more), "reduced")
     said = text(answers.readings(found))
     assert said[0].startswith("Identity λ = 3 changes top-1 by -5.00 points against the baseline (95 % interval -5.25")
-    assert [sentence.split("): ")[-1] for sentence in said] == ["worse.", "undecided.", "better.", "worse."]
+    assert [sentence.split("): ")[-1] for sentence in said] == [
+        "worse.",
+        "undecided.",
+        "better.",
+        "better.",
+        "worse.",
+        "equal for practical purposes, within 1 point.",
+    ]
     assert said[2].startswith("Svd on v changes top-1 by +2.50 points against the baseline")
-    assert said[3].startswith("Svd on v changes top-1 by -0.50 points against the theorem's correction (svd)")
+    assert said[4].startswith("Svd on v changes top-1 by -0.50 points against the theorem's correction (svd)")
 
 
 def test_nothing_run_is_said_and_without_data_nothing_begins(tmp_path, capsys):
