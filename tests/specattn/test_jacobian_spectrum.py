@@ -6,7 +6,7 @@ import warnings
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from specattn.cholesky import cholesky_in_place
@@ -78,6 +78,7 @@ def test_all_values_and_extremes_agree_with_jacrev(case):
 
 @settings(max_examples=30, deadline=None)
 @given(case=cases)
+@example(case={"seed": 6, "n": 2, "width": 6, "d": 3, "bias": True, "spread": 2.0})
 def test_the_slow_path_resolves_what_the_gram_cannot(case):
     jacobian, truth = head(**case)
     truth = truth[: jacobian.max_rank]
@@ -216,6 +217,25 @@ def test_lanczos_finds_the_largest_through_a_cluster_and_says_when_it_cannot():
     assert largest_eigenpair(lambda v: -(matrix @ v), 60, basis)[0] == pytest.approx(0.0, abs=1e-9)
     with pytest.raises(NotConvergedError, match="relative error"):
         largest_eigenpair(lambda v: values.diag() @ v, 60, basis, tolerance=1e-14, block=2, max_basis=4)
+
+
+@settings(max_examples=80, deadline=None)
+@given(
+    order=st.sampled_from([6, 20, 64, 65, 120]),
+    outside=st.integers(1, 5),
+    spread=st.sampled_from([1e-7, 1e-6, 1e-5, 1e-4]),
+    low=st.sampled_from([0.1, 0.8]),
+    seed=st.integers(0, 2**31),
+)
+@example(order=100, outside=3, spread=1e-6, low=0.8, seed=0)
+def test_lanczos_finds_the_largest_of_a_cluster_that_is_nearly_everything(order, outside, spread, low, seed):
+    """A first block that meets one member of the cluster, and no other, must not take what is below it for the next."""
+    g = torch.Generator().manual_seed(seed)
+    basis = torch.linalg.qr(torch.randn(order, order, dtype=F64, generator=g))[0]
+    cluster = 1 - spread * torch.rand(order - outside, dtype=F64, generator=g)
+    values = torch.cat([cluster, low * torch.rand(outside, dtype=F64, generator=g)])
+    matrix = basis * values @ basis.mT
+    assert largest_eigenpair(lambda v: matrix @ v, order, basis)[0] == pytest.approx(float(cluster.max()), rel=1e-8)
 
 
 @pytest.mark.parametrize(("order", "block"), [(7, 3), (9, 3), (5, 8), (1, 1)])
