@@ -159,9 +159,10 @@ cost: $(STAMP) ## Time, memory, FLOPs of a step: plain, identity, svd once and e
 
 ##@ The evidence
 .PHONY: evidence
-evidence: $(COCO) ## Does it replicate, which reading, and why: docs/evidence.md (SCALE=gpu: larger models; ARGS=--plan)
+PRINTS := $(filter --plan runtime.dry=%,$(ARGS))
+evidence: $(if $(PRINTS),$(STAMP),$(COCO)) ## Does it replicate, which reading, and why: docs/evidence.md (SCALE=gpu: larger models; ARGS=--plan)
 	@code=0; $(PY) -m scripts.evidence --scale $(STUDY) $(ARGS) || code=$$?; \
-	if [ $$code -le 1 ]; then $(if $(filter --plan,$(ARGS)),true,$(STUDIED) && $(PY) -m scripts.tables && \
+	if [ $$code -le 1 ]; then $(if $(PRINTS),true,$(STUDIED) && $(PY) -m scripts.tables && \
 	  $(PY) -m scripts.figures && $(PY) -m scripts.report) || code=$$?; fi; exit $$code
 
 STUDY = $(if $(filter paper reduced,$(SCALE)),reduced,$(SCALE))
@@ -172,7 +173,7 @@ BELOW = $(patsubst output_root=%,--output-root %,$(filter output_root=%,$(ARGS))
 .PHONY: reduced sweep slurm-sweep
 reduced: SEEDS = 0,1,2
 reduced: JOBS = 2
-reduced: $(COCO) ## Every reduced row and ablation in turn, then tables, figures, report (DRY=1 prints the plan and time)
+reduced: $(if $(DRY),$(STAMP),$(COCO)) ## Every reduced row and ablation in turn, then tables, figures, report (DRY=1 prints the plan and time)
 	@$(PY) -m scripts.reduced --seeds $(SEEDS) --jobs $(JOBS) $(if $(DRY),--dry) $(ARGS)
 
 sweep: $(if $(filter coco-%,$(ROW)),$(COCO),$(STAMP)) ## A sweep of one row: ROW=imagenet-vit LAM=0,0.1,1,10 SEEDS=0,1,2 JOBS=2

@@ -15,15 +15,16 @@ from pathlib import Path
 from scripts.entry import ran, stale
 from scripts.figures.every import pictures
 from scripts.figures.picture import KINDS
-from scripts.plotting import source_of
-from scripts.records import Recorded, every, experiments
+from scripts.plotting import source_of, whole
+from scripts.records import AGAIN, Recorded, every, experiments
 from scripts.report.blocks import outside, written
 from scripts.report.document import documents
-from scripts.shape import COST
+from scripts.shape import COST, EVENTS
 from scripts.tables.cost import RECORD
 from scripts.tables.pages import files, pages
 from scripts.tables.settings import Source
 from train.errors import FAILED, UserError
+from train.record_files import read_metrics
 
 # What a number that was measured looks like: a share, a spread, a difference in points, an accuracy with decimals.
 RESULT = re.compile(r"\d ?(?:%|percent\b)|±|\d points?\b|(?<![\d.])\d{2,3}\.\d+(?![\d.])")
@@ -36,12 +37,20 @@ def main() -> int:
     parser.add_argument("--readme", type=Path, default=Path("README.md"))
     chosen = parser.parse_args()
     source, wrong = Source(chosen.results), 0
-    for line in [*outdated(source, chosen.readme), *loose_numbers(chosen.readme), *unsound(source)]:
+    for line in [*as_a_line(outdated(source, chosen.readme)), *loose_numbers(chosen.readme), *unsound(source)]:
         print(f"error: {line}", file=sys.stderr)
         wrong += 1
     count = sum(len(every(source.records, name)) for name in experiments(source.records))
     print(f"{count} records, {wrong} thing{'' if wrong == 1 else 's'} wrong" + ("" if wrong else ": all is as made"))
     return FAILED if wrong else 0
+
+
+def as_a_line(lines: Iterator[str]) -> Iterator[str]:
+    """The lines, and a record that cannot be read as one more; what else there is to check still is."""
+    try:
+        yield from lines
+    except UserError as error:
+        yield str(error)
 
 
 def outdated(source: Source, readme: Path) -> Iterator[str]:
@@ -61,15 +70,14 @@ def outdated(source: Source, readme: Path) -> Iterator[str]:
         for path in (source.results / "figures" / f"{picture.name}.{kind}" for kind in KINDS):
             if not path.exists():
                 yield f"{path} is not there: make figures"
+            elif not whole(path):
+                yield f"{path} is damaged: remove it, then make figures"
             elif source_of(path) != picture.digest:
                 yield f"{path} was drawn from other records than are there: make figures"
-    try:
-        for name, text in documents(source, made).items():
-            yield from differs(source.results / name, text, "make report")
-        for path, text in written(source, readme).items():
-            yield from differs(path, text, "make report")
-    except UserError as error:
-        yield str(error)
+    for name, text in documents(source, made).items():
+        yield from differs(source.results / name, text, "make report")
+    for path, text in written(source, readme).items():
+        yield from differs(path, text, "make report")
 
 
 def differs(path: Path, text: str, command: str) -> Iterator[str]:
@@ -102,6 +110,7 @@ def unsound(source: Source) -> Iterator[str]:
                 yield f"{run.folder}: no environment.json says which commit it was made at"
             if run.status == "complete" and unlike_events(run):
                 yield f"{run.folder}: summary.json's metrics are not what metrics.jsonl ends with"
+            yield from damaged(run)
             for session in run.sessions:
                 yield from noted(str(run.folder), session["git"], origin)
     for scale, about in ((source.json(RECORD, COST) or {}).get("environment") or {}).items():
@@ -115,6 +124,21 @@ def unsound(source: Source) -> Iterator[str]:
         if not is_ancestor(source.results, commit):
             more = f" and {len(names) - 1} more" if len(names) > 1 else ""
             yield f"{names[0]}{more}: commit {commit[:10]} is no ancestor of HEAD"
+
+
+def damaged(run: Recorded) -> Iterator[str]:
+    """One line where a complete run's config or one of its events is not there or cannot be read."""
+    if run.status != "complete":
+        return
+    try:
+        _ = run.config
+        for kind in EVENTS:
+            run.events(kind)
+    except UserError as error:
+        yield str(error)
+    path = run.folder / "metrics.jsonl"
+    if not (events := read_metrics(path)) or len(events) != len(path.read_text(errors="replace").splitlines()):
+        yield f"{path} is not there or not whole: {AGAIN}"
 
 
 def unlike_events(run: Recorded) -> bool:

@@ -17,6 +17,9 @@ def ran(main: Callable[[], int]) -> int:
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         return USAGE
+    except UnicodeDecodeError as error:
+        print(f"error: a file that is read as text is none ({error}): restore it from git", file=sys.stderr)
+        return USAGE
     except (WriteError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return FAILED

@@ -5,6 +5,7 @@ What differs in colour differs in its line and its marker as well, so that a gre
 
 import io
 from pathlib import Path
+from xml.etree import ElementTree
 
 import matplotlib
 
@@ -12,6 +13,7 @@ matplotlib.use("Agg")
 from matplotlib import pyplot
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from PIL import Image
 
 matplotlib.rcParams["svg.hashsalt"] = "specattn"  # ids in an SVG that do not change from run to run
 COLOURS = ("#000000", "#D55E00", "#0072B2", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
@@ -85,3 +87,16 @@ def source_of(path: Path) -> str:
     """The digest of what a picture was drawn from; empty where it has none."""
     _, found, rest = path.read_bytes().partition(MARK.encode())
     return rest[:64].decode("ascii", errors="replace") if found else ""
+
+
+def whole(path: Path) -> bool:
+    """Whether a picture can be read to its end."""
+    try:
+        if path.suffix == ".svg":
+            ElementTree.parse(path)
+        else:
+            with Image.open(path) as picture:
+                picture.load()
+    except (OSError, SyntaxError, ValueError):
+        return False
+    return True

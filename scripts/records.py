@@ -36,7 +36,22 @@ class Recorded:
     @property
     def config(self) -> dict:
         """The config that the run recorded."""
-        return shape.held(self.folder / "config.yaml", {}, AGAIN)
+        return shape.held(self.folder / "config.yaml", shape.CONFIGS.get(self.family, shape.CONFIG), AGAIN)
+
+    @property
+    def family(self) -> str:
+        """The family of rows that share a table: `lra` of reduced/lra_text."""
+        return self.summary.get("experiment", "").split("/")[-1].split("_")[0]
+
+    def metric(self, name: str) -> float | None:
+        """One of the final metrics; None where it was not finite.
+
+        Raises:
+            UserError: it was not recorded.
+        """
+        if name not in self.summary["metrics"]:
+            raise UserError(f"{self.folder / 'summary.json'} is damaged: metrics.{name} is missing: {AGAIN}")
+        return self.summary["metrics"][name]
 
     @property
     def status(self) -> str:
@@ -81,6 +96,8 @@ def every(root: Path, experiment: str) -> list[Recorded]:
         wrong = shape.misfit(run.summary, wanted)
         if not wrong and run.status == "complete" and run.summary["primary"] not in run.summary["metrics"]:
             wrong = f"metrics.{run.summary['primary']} is missing"
+        if not wrong and run.status == "complete":
+            wrong = shape.misfit(run.summary["metrics"], shape.METRICS.get(run.family, {}), "metrics")
         if wrong:
             raise UserError(f"{run.folder / 'summary.json'} is damaged: {wrong}: {AGAIN}")
     return sorted(runs, key=lambda run: (run.tag, run.seed))

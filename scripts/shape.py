@@ -25,9 +25,21 @@ SESSIONS = {"sessions": [SESSION]}
 EVENTS = {
     "train": {"step": COUNT, "loss": MAYBE},
     "evaluate": {"step": COUNT},
-    "spectra": {"step": COUNT, "weights": [{"projection": TEXT}]},
-    "attention": {"step": COUNT, "layers": [{}]},
-    "jacobian": {"step": COUNT, "layers": [{}]},
+    "spectra": {"step": COUNT, "weights": [
+        {"projection": TEXT, "kappa_conditioned": MAYBE, "sigma_min_conditioned": MAYBE}
+    ]},
+    "attention": {"step": COUNT, "layers": [{"entropy": MAYBE, "saturated_rows": MAYBE}]},
+    "jacobian": {"step": COUNT, "layers": [{"kappa_nonzero": MAYBE}]},
+}  # fmt: skip
+# What the tables of a family of rows (`coco` of reduced/coco_xcit) read besides, in a run's metrics and in its config.
+METRICS = {
+    "coco": {f"ap_{kind}{part}": MAYBE for kind in ("box", "mask") for part in ("", "_50", "_75")},
+    "lra": {"test_accuracy": MAYBE, "test_majority": NUMBER, "test_count": NUMBER},
+}
+CONFIG = {"dataset": {"name": TEXT}}
+CONFIGS = {
+    "coco": {"dataset": {"shapes": (None, {"train": COUNT, "val": COUNT, "side": COUNT})}, "batch_size": COUNT},
+    "lra": {"dataset": {"padded_length": COUNT}},
 }
 COST = {
     "rows": [{"name": TEXT, "scale": TEXT, "seconds": NUMBER, "ratio": NUMBER, "null_ratio": MAYBE,

@@ -92,6 +92,13 @@ def summary(folder: Path) -> dict:
     return content if isinstance(content, dict) else {}
 
 
+def primary_metric(held: dict) -> str:
+    """`top1 44.05`: the primary metric of a summary; empty where it has no finite one."""
+    name, metrics = held.get("primary"), held.get("metrics")
+    value = metrics.get(name) if isinstance(metrics, dict) and isinstance(name, str) else None
+    return f"{name} {value:.2f}" if isinstance(value, (int, float)) else ""
+
+
 def check_writable(folder: Path) -> None:
     """Refuse an output folder that cannot be made or written, before anything is created.
 

@@ -15,7 +15,7 @@ from omegaconf import DictConfig
 from train.compose import distinguishing, expand, resolve, result_changing
 from train.data.presence import lacking
 from train.errors import FAILED, RESUME, UserError
-from train.folder import check_unchanged, check_writable, run_folder, summary
+from train.folder import check_unchanged, check_writable, primary_metric, run_folder, summary
 from train.launch import threads
 from train.progress import clock
 from train.signals import StopFlag, launched_by_us
@@ -168,9 +168,7 @@ def report(jobs: list[Job], interrupted: bool) -> int:
     width = max(len(job.name) for job in jobs)
     print()
     for job in [job for job in jobs if job not in failed] + failed:
-        held = summary(job.folder)
-        metric = held.get("metrics", {}).get(held.get("primary"))
-        shown = f"{held['primary']} {metric:.2f}" if job.outcome == "complete" and metric is not None else ""
+        shown = primary_metric(summary(job.folder)) if job.outcome == "complete" else ""
         print(f"  {job.name:<{width}}  {shown or job.outcome}")
     done = sum(job.outcome == "complete" for job in jobs)
     print(f"{done} of {len(jobs)} complete, {len(failed)} failed; the same command does what is missing")

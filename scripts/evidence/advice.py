@@ -30,7 +30,9 @@ def of_ten(study: Study) -> list[Cell]:
     """Whether to condition as the paper runs it."""
     found = primary(study, "identity λ = 10", "baseline")
     if found is None:
-        return [cell("Do not use W + 10 I as it stands: its runs ended without a result (see above).")]
+        if study.numbers("baseline") and not study.numbers("identity λ = 10"):
+            return [cell("Do not use W + 10 I as it stands: none of its runs ended with a result (see above).")]
+        return [cell("Nothing is recommended about W + 10 I: too few runs have a result to compare (see above).")]
     if above(*found):
         what = "W + 10 I, as the paper runs it, is worth its one line"
     elif found[1] < LEVEL:

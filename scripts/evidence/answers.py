@@ -33,7 +33,7 @@ def claims(study: Study) -> list[Cell]:
     said = []
     for name, claim in CLAIMS.items():
         if (found := primary(study, name, "baseline")) is None:
-            said += ended(study, name)
+            said += (study.numbers("baseline") and ended(study, name)) or [numberless(study, name, "baseline")]
             continue
         one, adjusted = found
         judged = f"{'supports' if one.told.mean > 0 else 'speaks against'} {claim} at this scale"
@@ -57,7 +57,17 @@ def controls(study: Study) -> list[Cell]:
         else:
             what = "conditioning is not shown to be the reason of svd's gain"
         parts.append(cell(what))
-    return [finished(parts)] if parts else []
+    if len(pairs) < len(CONTROLS):
+        lacking = [name for name in CONTROLS if primary(study, "svd", name) is None]
+        parts += [cell(numberless(study, "svd", name).text.rstrip(".")) for name in lacking]
+    return [finished(parts)]
+
+
+def numberless(study: Study, name: str, against: str) -> Cell:
+    """Why a primary comparison has no number: which side lacks it, and what became of it."""
+    lacking = [one for one in (name, against) if len(study.numbers(one)) < 2]
+    why = "; ".join(f"{plain(one)}: {study.absent(one)}" for one in lacking) or "too few seeds that both have"
+    return finished([cell(f"{plain(name)} against {plain(against)} has no result ({why})")])
 
 
 def above(one: Compared, adjusted: float) -> bool:

@@ -14,7 +14,7 @@ from scripts.tables import coco, glue, imagenet, long_range
 from scripts.tables.model import Cell, Piece, Table, cell
 from scripts.tables.rows import Line, between, folder
 from scripts.tables.settings import EXPECTED, Source, label
-from scripts.tables.writers import markdown_table
+from scripts.tables.writers import markdown_cell, markdown_table
 from train.errors import UserError
 
 BLOCK = re.compile(r"(<!-- made by make report: (\S+) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
@@ -62,8 +62,16 @@ def blocks(source: Source) -> dict[str, str]:
     return {
         "evidence": chapter.first_screen(source, "results/"),
         "paper-rows": "\n".join(["", *markdown_table(paper_rows(source), "results/"), "", ""]),
-        "reduced-rows": "\n".join(["", *markdown_table(reduced_rows(source), "results/"), "", ""]),
+        "reduced-rows": "\n".join(["", *markdown_table(reduced_rows(source), "results/"), "", *notes(source), ""]),
     }
+
+
+def notes(source: Source) -> list[str]:
+    """What the reduced table must not be read without: rows whose baseline does not learn, GLUE's one pre-training."""
+    lines = [asked for row in long_range.ROWS for asked in long_range.of(source, "reduced", row)]
+    said = [note for note in long_range.learning(lines) if note.text.startswith(long_range.NOT_LEARNING)]
+    said += glue.once(source, "reduced")
+    return [*(f"- {markdown_cell(note, 'results/')}" for note in said), *([""] if said else [])]
 
 
 def headline(source: Source, scale: str) -> dict[tuple[str, str], dict[str, Line]]:

@@ -16,11 +16,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+from scripts.entry import ran
 from scripts.slurm.batch import Resources, batch, listed
 from train.compose import distinguishing, expand, resolve
 from train.data.presence import lacking
-from train.errors import FAILED, USAGE, UserError
-from train.folder import check_unchanged, check_writable, run_folder, summary
+from train.errors import FAILED, UserError
+from train.folder import check_unchanged, check_writable, primary_metric, run_folder, summary
 from train.record_files import write
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -37,7 +38,8 @@ def submit(chosen: argparse.Namespace) -> int:
     words = [*chosen.words, f"runtime.devices={chosen.devices}"]
     if not chosen.gpus:
         words.append("runtime.device=cpu")
-    runs = expand(words)
+    if not (runs := expand(words)):
+        raise UserError(f"this submission asks for no run: {' '.join(words)}")
     configs = [resolve(run) for run in runs]
     world = chosen.nodes * chosen.devices
     for words, config in zip(runs, configs, strict=True):
@@ -81,19 +83,13 @@ def results(folder: Path) -> int:
     if not (folder / "runs").is_file():
         raise UserError(f"{folder} holds no list of runs: name a folder below <output_root>/slurm")
     lines = []
-    for line in (folder / "runs").read_text().splitlines():
-        words = shlex.split(line)
+    for words in submitted(folder / "runs"):
         run = run_folder(resolve(words), distinguishing(words))
         held = summary(run)
         status = held.get("status", "not begun")
         said = status
         if status == "complete":
-            value = (held.get("metrics") or {}).get(held.get("primary"))
-            said = (
-                f"{held.get('primary')} {value:.2f}"
-                if isinstance(value, (int, float))
-                else "complete, no finite metric"
-            )
+            said = primary_metric(held) or "complete, no finite metric"
         elif status in ("failed", "diverged"):
             said = f"{status}: {held.get('error', '')}"
         lines.append((status in ("failed", "diverged"), "/".join(run.parts[-4:]), said))
@@ -105,6 +101,18 @@ def results(folder: Path) -> int:
     failed = sum(bad for bad, _, _ in lines)
     print(f"{len(lines)} runs, {failed} failed")
     return FAILED if failed else 0
+
+
+def submitted(path: Path) -> list[list[str]]:
+    """The words of each run of a submission.
+
+    Raises:
+        UserError: the list is damaged.
+    """
+    try:
+        return [shlex.split(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    except ValueError as error:
+        raise UserError(f"{path} is damaged ({error}): submit again") from None
 
 
 def submission(words: list[str]) -> argparse.Namespace:
@@ -128,16 +136,12 @@ def main() -> int:
     parser.add_argument("command", choices=("submit", "results"))
     parser.add_argument("rest", nargs=argparse.REMAINDER, help="submit: words and options; results: a folder")
     chosen = parser.parse_args()
-    try:
-        if chosen.command == "submit":
-            return submit(submission(chosen.rest))
-        if len(chosen.rest) != 1:
-            raise UserError("results takes one folder, <output_root>/slurm/<name>")
-        return results(Path(chosen.rest[0]))
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return USAGE
+    if chosen.command == "submit":
+        return submit(submission(chosen.rest))
+    if len(chosen.rest) != 1:
+        raise UserError("results takes one folder, <output_root>/slurm/<name>")
+    return results(Path(chosen.rest[0]))
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(ran(main))

@@ -63,7 +63,7 @@ def of(source: Source, scale: str) -> list[Line]:
 
 def precision(run: Recorded, key: str) -> float | None:
     """An average precision in percent; None where the set has no object of that size (COCO's -1)."""
-    number = run.summary["metrics"][key]
+    number = run.metric(key)
     return None if number == -1 else number
 
 

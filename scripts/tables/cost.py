@@ -3,7 +3,8 @@
 from scripts.shape import COST
 from scripts.tables.model import Cell, Page, Piece, Table, cell, sentence
 from scripts.tables.rows import device, given
-from scripts.tables.settings import Source
+from scripts.tables.settings import RESTORE, Source
+from train.errors import UserError
 
 RECORD = "cost.json"
 NAMES = {"plain": "plain", "identity": "λI", "svd": "svd, once", "svd, every step": "svd, every step"}
@@ -16,6 +17,8 @@ METRICS += ("memory_bytes", "flops", "parameters")
 def page(source: Source, scale: str) -> Page:
     """The page of one scale."""
     record = source.json(RECORD, COST) or {}
+    if lacks := {row["scale"] for row in record.get("rows", [])} - record.get("environment", {}).keys():
+        raise UserError(f"{source.results / RECORD} is damaged: environment.{min(lacks)} is missing: {RESTORE}")
     measured = {row["name"]: row for row in record.get("rows", []) if row["scale"] == scale}
     paper = source.paper("cost")["rows"]
     rows = []

@@ -39,7 +39,7 @@ def page(source: Source, scale: str) -> Page:
         scale,
         intro(scale, len({asked.name for asked in lines if asked.values and asked.name != "WNLI"})),
         (told, *pretraining(source, scale, name)),
-        (*verdicts([*lines, *mean]), *scratch(lines), *like_majority(lines), *left_out(lines)),
+        (*once(source, scale), *verdicts([*lines, *mean]), *scratch(lines), *like_majority(lines), *left_out(lines)),
         provenance(runs_of(lines)),
     )
 
@@ -86,13 +86,13 @@ def asked_with(name: str, scale: str, tag: str) -> str:
 
 def score(run: Recorded, key: str) -> float | None:
     """A metric of the last epoch."""
-    return run.summary["metrics"][key]
+    return run.metric(key)
 
 
 def majority(setting: Setting | None, suffix: str) -> Cell:
     """What the training set's most frequent answer gets."""
     for run in setting.runs.values() if setting else ():
-        number = run.summary["metrics"]["majority" + suffix]
+        number = run.metric("majority" + suffix)
         return cell(f"{number:.1f}", **{"majority class": number})
     return cell("", **{"majority class": None})
 
@@ -173,6 +173,19 @@ def pretraining(source: Source, scale: str, name: str) -> tuple[Table, ...]:
                 rows += [pretrained(experiment, tag, run) for run in setting.runs.values()]
     caption = "Pre-training, once for each conditioning:"
     return (Table(f"{name}_pretraining", PRETRAINING, tuple(rows), caption=caption),) if rows else ()
+
+
+def once(source: Source, scale: str) -> list[Cell]:
+    """That the seeds are those of fine-tuning alone, where no conditioning has more than one pre-training."""
+    names = [name for name in experiments(source.records) if name.startswith(f"{scale}/glue_pretrain")]
+    counts = [len(held.runs) for name in names for held in settings(source, name).values()]
+    if not counts or max(counts) != 1:
+        return []
+    said = (
+        "GLUE: each conditioning was pre-trained once; the seeds are of fine-tuning, so that no interval holds what "
+        "another pre-training would change."
+    )
+    return [cell(said)]
 
 
 def pretrained(experiment: str, tag: str, run: Recorded) -> tuple[Cell, ...]:

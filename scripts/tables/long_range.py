@@ -94,6 +94,9 @@ def noise(run: Recorded) -> float:
     return 100 * (share * (1 - share) / metrics["test_count"]) ** 0.5
 
 
+NOT_LEARNING = "The baseline does not clearly learn"
+
+
 def learning(lines: list[Line]) -> list[Cell]:
     """Which baselines learn at all: every seed's accuracy more than three standard errors above the majority class."""
     learns: list[str | Piece] = []
@@ -101,7 +104,7 @@ def learning(lines: list[Line]) -> list[Cell]:
     for asked in lines:
         if asked.tag != "baseline" or not asked.values:
             continue
-        least = min(asked.runs.values(), key=lambda run: run.value)
+        least = min((asked.runs[seed] for seed in asked.values), key=lambda run: run.value)
         side = learns if least.value > majority(least) + 3 * noise(least) else does_not
         mean, _ = mean_std(list(asked.values.values()))
         side += [", " if side else "", f"{asked.name} (", Piece(f"{mean:.1f} %", asked.home),
@@ -112,6 +115,6 @@ def learning(lines: list[Line]) -> list[Cell]:
             sentence("The baseline learns at this scale: ", *learns, ", every seed clear of the majority class.")
         )
     if does_not:
-        said.append(sentence("It does not clearly learn at this scale: ", *does_not,
+        said.append(sentence(f"{NOT_LEARNING} at this scale: ", *does_not,
                              "; a difference there says nothing about the method."))  # fmt: skip
     return said

@@ -119,6 +119,25 @@ def test_a_picture_that_is_missing_is_named(project, check):
     assert check() == (1, ["error: results/figures/training_imagenet_reduced.png is not there: make figures"])
 
 
+@pytest.mark.parametrize("kind", ["png", "svg"])
+def test_a_picture_that_is_cut_short_is_named(project, check, kind):
+    path = project / f"results/figures/training_imagenet_reduced.{kind}"
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+    status, lines = check()
+    assert status == 1
+    assert f"error: {path.relative_to(project)} is damaged: remove it, then make figures" in lines
+
+
+@pytest.mark.parametrize("name", ["config.yaml", "metrics.jsonl"])
+@pytest.mark.parametrize("content", [None, "", '{"step": 1, "ev'])
+def test_a_record_with_a_damaged_file_is_named(project, check, name, content):
+    path = project / "results/runs/reduced/imagenet_vit/baseline/seed0" / name
+    path.unlink() if content is None else path.write_text(content)
+    status, lines = check()
+    assert status == 1
+    assert any(str(path.relative_to(project)) in line for line in lines)
+
+
 @pytest.mark.parametrize("text", ["it gains 3.1 points", "81.7 at last", "about 50 %", "46.66 ± 0.34", "1 point more"])
 def test_a_result_outside_the_blocks_is_found_with_its_line(project, check, text):
     path = project / "README.md"

@@ -181,6 +181,30 @@ def test_holm_is_for_six_and_readme_waits_for_every_primary_run(tmp_path):
     assert "- The paper's correction (λ = 10): 5 diverged." in chapter.first_screen(source, "results/")
 
 
+def test_where_the_baseline_has_no_number_it_is_named_and_no_correction_is_blamed(tmp_path):
+    source = study(tmp_path, {name: values for name, values in GAINS.items() if name != "baseline"})
+    experiment, tag = setting("baseline").folder("reduced")
+    for seed in range(5):
+        record(source.results, experiment, tag, seed, 40.0, status="diverged")
+    found, screen = Study(source, "reduced"), chapter.first_screen(source, "results/")
+    for claim in ("The paper's correction (λ = 10)", "The theorem's correction (svd)"):
+        assert f"- {claim} against the baseline has no result (the baseline: 5 diverged)." in screen
+    advised = " ".join(one.text for one in advice.recommendation(found))
+    assert "Do not use" not in advised
+    assert "Nothing is recommended about W + 10 I" in advised
+
+
+def test_one_pair_of_seeds_is_no_comparison(tmp_path):
+    few = dict(GAINS) | {"identity λ = 10": GAINS["identity λ = 10"][:1]}
+    source = study(tmp_path, few)
+    experiment, tag = setting("identity λ = 10").folder("reduced")
+    for seed in range(1, 5):
+        record(source.results, experiment, tag, seed, 10.0, status="diverged")
+    found = Study(source, "reduced")
+    assert found.judged
+    assert "too few runs have a result" in advice.recommendation(found)[0].text
+
+
 def test_what_is_not_told_apart_is_said_so(tmp_path):
     wild = GAINS | {"control: rescale": [44.0, 53.0, 42.0, 52.0, 47.0], "svd": [45.3, 46.5, 43.0, 46.4, 44.9]}
     said = text(verdicts(Study(study(tmp_path, wild), "reduced")))

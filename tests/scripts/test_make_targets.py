@@ -40,6 +40,32 @@ def test_an_ablation_runs_the_settings_of_its_table(tmp_path, words, tags):
 
 
 @pytest.mark.parametrize(
+    "words", [["reduced", "DRY=1"], ["evidence", "ARGS=--plan"], ["evidence", "ARGS=runtime.dry=true"]]
+)
+def test_what_only_prints_installs_no_more_and_makes_nothing_anew(tmp_path, words):
+    """Told of a checkout whose COCO packages are not there."""
+    shown = subprocess.run(
+        [
+            "make",
+            "--dry-run",
+            "--no-print-directory",
+            f"VENV={tmp_path}",
+            "--old-file",
+            f"{tmp_path}/.installed",
+            *words,
+        ],
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    assert "mmdet" not in shown
+    assert "openmmlab" not in shown
+    for made in ("scripts.collect", "scripts.tables", "scripts.figures", "scripts.report"):
+        assert made not in shown
+
+
+@pytest.mark.parametrize(
     ("words", "asked"),
     [
         (["ablation-lambda"], ["experiment=paper/imagenet_vit", "conditioning.lam=0,0.1,1,10"]),

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from scripts import shape
-from scripts.records import every
+from scripts.records import Recorded, every
 from scripts.tables.settings import Source
 from tests.scripts.recorded import record, results
 from train.errors import UserError
@@ -77,6 +77,12 @@ def test_a_damaged_environment_is_named(folder, change, said):
         ('{"step": 1}', "event is missing"),
         ('{"step": "x", "event": "train", "loss": 1}', "step is str"),
         ('{"step": 1, "event": "train"}', "loss is missing"),
+        (
+            '{"step": 1, "event": "spectra", "weights": [{"projection": "q"}]}',
+            "weights.0..kappa_conditioned is missing",
+        ),
+        ('{"step": 1, "event": "jacobian", "layers": [{"kappa_nonzero": "2"}]}', "layers.0..kappa_nonzero is str"),
+        ('{"step": 1, "event": "attention", "layers": [{"entropy": 1}]}', "layers.0..saturated_rows is missing"),
     ],
 )
 def test_a_damaged_event_is_named_with_its_line(folder, line, said):
@@ -84,7 +90,7 @@ def test_a_damaged_event_is_named_with_its_line(folder, line, said):
     with open(run.folder / "metrics.jsonl", "a") as file:
         file.write(line + "\n")
     with pytest.raises(UserError, match=f"metrics.jsonl:2 is damaged: {said}"):
-        run.events("train")
+        run.events(json.loads(line)["event"] if "event" in line else "train")
 
 
 def test_a_folder_that_is_no_seed_is_named(folder):
@@ -106,3 +112,15 @@ def test_damaged_values_of_the_paper_are_named(folder, content):
     (folder / "paper.yaml").write_text(content)
     with pytest.raises(UserError, match=r"paper\.yaml (is damaged|cannot be read)"):
         Source(folder).paper("imagenet")
+
+
+@pytest.mark.parametrize(
+    ("experiment", "lacking"), [("reduced/coco_xcit", "ap_box"), ("reduced/lra_text", "test_accuracy")]
+)
+def test_what_a_table_reads_is_asked_of_its_records(folder, experiment, lacking):
+    run = record(folder, experiment, "baseline", 0)
+    with pytest.raises(UserError, match=f"{experiment}/baseline/seed0/summary.json is damaged: metrics.{lacking}"):
+        every(folder / "runs", experiment)
+    (run / "config.yaml").write_text("seed: 1\n")
+    with pytest.raises(UserError, match=r"config\.yaml is damaged: dataset is missing"):
+        _ = Recorded(run, json.loads((run / "summary.json").read_text())).config

@@ -111,6 +111,18 @@ def test_results_of_a_run_without_a_finite_metric(tmp_path, capsys):
         command.results(tmp_path)
 
 
+def test_a_damaged_list_of_runs_is_one_line(tmp_path):
+    for content in (b"experiment='reduced", b"\xff\xfe"):
+        (tmp_path / "runs").write_bytes(content)
+        with pytest.raises(UserError, match=r"runs is damaged \(.*\): submit again"):
+            command.results(tmp_path)
+
+
+def test_a_submission_of_no_run_is_refused():
+    with pytest.raises(UserError, match="asks for no run"):
+        command.submit(command.submission(["experiment=reduced/imagenet_vit", "seed=range(0,0)", "--dry"]))
+
+
 def test_mistakes_are_found_before_anything_is_submitted(tmp_path):
     for words, said in (
         (["experiment=reduced/digits_vti"], "did you mean 'reduced/digits_vit'"),

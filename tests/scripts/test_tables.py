@@ -154,7 +154,7 @@ def test_long_range_says_which_baselines_learn(source):
                config=config)  # fmt: skip
     page = long_range.page(source, "reduced")
     assert "The baseline learns at this scale: ListOps (40.0 % beside 20.0 %), every seed clear" in said(page)
-    assert "It does not clearly learn at this scale: Text (50.5 % beside 50.0 %)" in said(page)
+    assert "The baseline does not clearly learn at this scale: Text (50.5 % beside 50.0 %)" in said(page)
     assert (lines(page)[0]["majority"], lines(page)[0]["tokens"], lines(page)[0]["steps"]) == ("20.0", "2048", "20")
 
 
