@@ -28,7 +28,9 @@ def records(tmp_path):
                 {
                     "step": step,
                     "event": "spectra",
-                    "weights": [{"projection": p, "kappa_conditioned": kappa} for p in "qkv"],
+                    "weights": [
+                        {"projection": p, "kappa_conditioned": kappa, "sigma_min_conditioned": 1.0} for p in "qkv"
+                    ],
                 }
                 for step in (0, 5)
             ]
